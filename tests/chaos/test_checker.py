@@ -21,7 +21,7 @@ from tests.chaos import checker, history
 from tests.chaos.checker import report
 from tests.chaos.history import Event, History, digest
 from tests.chaos.rules import RULES, check
-from tests.chaos.story import Story, merged
+from tests.chaos.story import Span, Story, merged
 from tests.conftest import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -255,6 +255,12 @@ a call that ran before it was sent again
 a call without an end of a caller that was killed
 - driver over
 - driver ended call=calm
+a call that ended its process
+- runner fault kind=kill
+- driver sent call=lost
+- a.0 ran call=lost
++ 50.0 driver sent call=lost to=A client=x method=die timeout=60
++ 50.1 a.0 ran call=lost method=die
 a stream that breaks off with its actor
 - a.0 ran call=lost
 - driver sent call=lost
@@ -375,9 +381,9 @@ def test_arrays_differ_in_their_digests() -> None:
 
 
 def test_silences_without_time_to_recover_between_them_are_one() -> None:
-    assert merged([(5.0, 6.0), (0.0, 1.0), (1.5, 3.5)]) == [(0.0, 3.5), (5.0, 6.0)]
-    assert merged([(0.0, 7.0), (1.0, 2.0)]) == [(0.0, 7.0)]
-    assert merged([]) == []
+    spans = [Span(5.0, 6.0), Span(0.0, 1.0), Span(1.5, 3.5)]
+    assert merged(spans) == [(0.0, 3.5), (5.0, 6.0)]
+    assert merged([Span(0.0, 7.0), Span(1.0, 2.0)]) == [(0.0, 7.0)]
 
 
 @pytest.mark.parametrize(

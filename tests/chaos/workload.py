@@ -190,6 +190,20 @@ class Loop(_Counting):
         await asyncio.sleep(0)
         return self._end(call, value)
 
+    # Its sync methods would run in a thread, in an order of their own.
+
+    async def count(self, call: str) -> int:
+        return super().count(call)
+
+    async def fail(self, call: str) -> None:
+        super().fail(call)
+
+    async def make(self, call: str, seed: int, size: int) -> Any:
+        return super().make(call, seed, size)
+
+    async def total(self, call: str, data: Any) -> Any:
+        return super().total(call, data)
+
     async def nap(self, call: str, seconds: float) -> None:
         self._begin(call, "nap")
         await asyncio.sleep(seconds)

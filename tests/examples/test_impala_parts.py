@@ -164,6 +164,7 @@ def test_games_differ_between_actors_their_halves_and_their_incarnations(
     assert len(set(starts)) == len(starts) == 4 * plan.layout.envs_per_actor
 
 
+@pytest.mark.slow
 def test_two_learners_equal_one_with_the_doubled_batch(
     impala: ModuleType, spawn: Callable[..., Any]
 ) -> None:

@@ -78,16 +78,6 @@ def test_step_by_step_equals_the_unroll_and_a_first_observation_clears_it() -> N
     assert not torch.allclose(unrolled.values[4:, 0], fresh.values[:, 0])
 
 
-def test_a_new_policy_is_nearly_uniform() -> None:
-    network = make_network("shallow", IMAGES, 4)
-    first = torch.zeros(1, 8, dtype=torch.bool)
-    output = network(observations(1, 8, IMAGES), first, network.initial_core(8))
-    probabilities = output.logits.softmax(dim=-1)
-    torch.testing.assert_close(
-        probabilities, torch.full_like(probabilities, 0.25), atol=0.05, rtol=0
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "shape", "said"),
     [

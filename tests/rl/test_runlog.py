@@ -65,15 +65,6 @@ def test_a_resumed_log_drops_what_came_after_the_checkpoint(tmp_path: Path) -> N
     assert len({name.split(".")[3] for name in names}) == 2
 
 
-def test_a_log_of_another_run_is_not_overwritten(tmp_path: Path) -> None:
-    log = RunLog(tmp_path)
-    log.write(row(10))
-    log.close()
-    with pytest.raises(FileExistsError, match="resume it, or choose another"):
-        RunLog(tmp_path)
-    assert len(rows(tmp_path)) == 1
-
-
 def test_the_end_draws_the_curve_unless_something_was_raised(tmp_path: Path) -> None:
     with pytest.raises(KeyError), RunLog(tmp_path / "broken") as log:
         log.write(row(10))

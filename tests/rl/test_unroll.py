@@ -126,13 +126,6 @@ def test_a_buffer_keeps_its_memory() -> None:
         assert getattr(batches[2], name).is_contiguous()
 
 
-def test_one_piece_for_the_cpu_is_not_copied() -> None:
-    piece = random_unroll(4)
-    batch = UnrollBuffer().fill([piece], CPU)
-    for name in tensor_names(piece):
-        assert getattr(batch, name).data_ptr() == getattr(piece, name).data_ptr()
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_batches_on_a_gpu_are_not_overwritten_by_later_ones() -> None:
     gpu, buffer = torch.device("cuda", 0), UnrollBuffer()

@@ -66,16 +66,6 @@ def test_targets_are_those_of_equation_1(steps: int, batch: int) -> None:
         torch.testing.assert_close(traced.targets, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_on_policy_targets_are_n_step_bellman_targets() -> None:
-    inputs = trajectories(12, 3)
-    inputs["log_ratios"].zero_()
-    expected, following = torch.empty_like(inputs["values"]), inputs["bootstrap"]
-    for step in range(11, -1, -1):
-        following = inputs["rewards"][step] + inputs["discounts"][step] * following
-        expected[step] = following
-    torch.testing.assert_close(vtrace(**inputs).targets, expected)
-
-
 def test_advantages_use_the_next_target_and_not_the_next_value() -> None:
     inputs = trajectories(9, 2)
     targets = equation_1(inputs, 1.0, 1.0, 1.0)

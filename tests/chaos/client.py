@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from typing import Any
+
+import numpy as np
 
 import mooactor as moo
 from mooactor.actors.handle import Handle
-from tests.chaos import history
 from tests.chaos.history import History
 
 TIMEOUT_S = 60.0
@@ -21,14 +23,17 @@ def id_of(handle: Any) -> str:
 
 
 def digest(value: Any) -> Any:
-    """As `history.digest`, for everything that the workload sends about."""
+    """What stands for a value in a history: itself, or an array's checksum."""
+    if isinstance(value, np.ndarray):
+        sum_ = zlib.crc32(np.ascontiguousarray(value).view(np.uint8).data)
+        return f"{value.dtype}{list(value.shape)}:{sum_:08x}"
     if isinstance(value, Handle):
         return id_of(value)
     if isinstance(value, moo.Ref):
         return "Ref"
     if isinstance(value, list | tuple):
         return [digest(one) for one in value]
-    return history.digest(value)
+    return value
 
 
 class Client:

@@ -20,8 +20,7 @@ from typing import Any
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.chaos import workload
-from tests.chaos.client import Client, id_of
-from tests.chaos.history import digest
+from tests.chaos.client import Client, digest, id_of
 from tests.chaos.workload import Loop, Setting, Watcher, Worker, array
 
 CLAIMS = ("claim0", "claim1")

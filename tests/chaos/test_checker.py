@@ -19,9 +19,9 @@ import pytest
 
 from tests.chaos import checker, history
 from tests.chaos.checker import report
-from tests.chaos.history import Event, History, digest
+from tests.chaos.client import digest
+from tests.chaos.history import Event, History
 from tests.chaos.rules import RULES, check
-from tests.chaos.story import Span, Story, merged
 from tests.conftest import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -218,6 +218,12 @@ missing notices: a watcher never sees the end
 - driver unwatched
 false deaths: a process is replaced though nothing had happened
 - runner fault kind=kill
+false deaths: a silence of its host should have done no harm
+- runner fault kind=kill
+- a.0 born
++ 1.0 a.0 born role=a actor=A incarnation=0 pid=10 host=far
++ 46.0 runner fault kind=loss target=near until=60.0
++ 46.0 runner fault kind=cut target=far until=48.0
 the dead: a process acts after its death was noticed
 + 50.55 a.0 made ref=late value=1
 the dead: a process acts after its successor is born
@@ -242,6 +248,18 @@ a death whose host vanished: the process may go on there for a while
 + 1.0 a.0 born role=a actor=A incarnation=0 pid=10 host=far
 + 47.0 runner fault kind=cut target=far until=54.0
 + 52.0 a.0 made ref=late value=1
+two silences with no time to recover between them
+- runner fault kind=kill
+- a.0 born
++ 1.0 a.0 born role=a actor=A incarnation=0 pid=10 host=far
++ 46.0 runner fault kind=cut target=far until=47.5
++ 48.0 runner fault kind=stop target=agent until=49.0
+a silence that is longer where packets get lost
+- runner fault kind=kill
+- a.0 born
++ 1.0 a.0 born role=a actor=A incarnation=0 pid=10 host=far
++ 46.0 runner fault kind=loss target=far until=60.0
++ 46.0 runner fault kind=cut target=far until=48.0
 a call to an actor that was removed
 + 99.81 driver sent call=late to=A client=x method=echo argument=1 timeout=60
 + 99.82 driver ended call=late how=error error=ActorDied delivered=false
@@ -378,24 +396,3 @@ def test_arrays_differ_in_their_digests() -> None:
     others = [np.ones(4), np.ones((2, 2), np.float32), np.ones(3, np.float32), -ones]
     assert len({digest(one) for one in [ones, *others]}) == 5
     assert digest([1, (ones,)]) == [1, [digest(ones)]]
-
-
-def test_silences_without_time_to_recover_between_them_are_one() -> None:
-    spans = [Span(5.0, 6.0), Span(0.0, 1.0), Span(1.5, 3.5)]
-    assert merged(spans) == [(0.0, 3.5), (5.0, 6.0)]
-    assert merged([Span(0.0, 7.0), Span(1.0, 2.0)]) == [(0.0, 7.0)]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "loses", "is_lost"),
-    [(2.0, "", False), (2.0, "b", False), (2.0, "a", True), (1.5, "a", False)],
-)
-def test_a_host_may_be_lost_that_loses_packets_after_a_long_silence(
-    seconds: float, loses: str, is_lost: bool
-) -> None:
-    lines = (
-        "0.0 one.1.0 born role=actor actor=1 incarnation=0 pid=7 host=a",
-        f"1.0 runner fault kind=loss target={loses} until=9.0",
-        f"2.0 runner fault kind=stop target=agent until={2.0 + seconds}",
-    )
-    assert bool(Story(list(map(event, lines))).hosts_lost.get("a")) == is_lost

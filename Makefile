@@ -3,15 +3,19 @@
 #
 #   make run ARGS="--env CartPole-v1"   IMPALA, by default on Atari Breakout
 #   make test                           the quick tests, some minutes (ARGS are pytest's)
-#   make test-all                       those and the slow ones
-#   make test-bare                      the quick ones that need nothing optional, without
-#                                       libfabric, torch and all other optional packages
+#   make test-near                      those of the packages at or above what has changed
+#                                       since NEAR=REV
+#   make gate                           what CI runs: lint, types, test, the C tests plain
+#                                       and under AddressSanitizer, one minute of chaos
+#   make check                          everything: lint, types, the slow tests too, chaos,
+#                                       test-bare, c-tests, c-threads and cross beside
+#                                       test-rdma
+#   make test-bare                      what the absence of libfabric, torch and all other
+#                                       optional packages can change, without them
 #   make test-rdma                      the tests over RDMA verbs, in a virtual machine
 #   make chaos                          ten minutes of all kinds of load and faults, and a
 #                                       checker of what happened (CHAOS_SECONDS, CHAOS_SEED)
-#   make check                          what CI runs, stage by stage: lint, types, test-all,
-#                                       chaos (one minute), test-bare, sanitizers and cross
-#                                       beside test-rdma
+#   make mutants                        small faults in the source: do the tests catch them?
 #   make cross                          the C code compiled for aarch64
 #   make analyze                        gcc's static analyzer over the C code
 #   make coverage                       which lines the tests run, in Python and in C
@@ -22,12 +26,12 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-bare test-rdma chaos sanitizers \
-	c-and-rdma cross check analyze coverage docs lint types bench doctor setup clean FORCE
+.PHONY: help run test test-near test-all test-bare test-rdma chaos mutants gate check \
+	c-tests c-threads c-and-rdma cross analyze coverage docs lint types bench doctor \
+	setup clean FORCE
 
-PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
-	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-	&& echo $$p && break; done)
+# The interpreter of .venv; by default the first one of 3.11 or newer.
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
@@ -43,7 +47,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # to a limit; the tests of a file stay together, in the order of tests/conftest.py.
 # ARGS="-n0" runs all in this one.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 2 : 8)))
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+TESTS = $(BIN)/python -m tests.run --workers $(WORKERS)
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -52,11 +56,15 @@ run: setup
 	$(BIN)/python examples/impala_atari.py $(ARGS)
 
 test: setup
-	$(PYTEST) $(ARGS)
+	$(TESTS) $(if $(SKIP_C),--ignore=tests/c) $(ARGS)
 
-# In `make check` without the C tests, which its stage `sanitizers` runs.
+NEAR ?=
+test-near: setup
+	$(TESTS) --near $(NEAR) $(ARGS)
+
+# Without the C tests, which have a stage of their own.
 test-all: setup
-	$(PYTEST) -m "not soak" $(if $(CHECKED),--ignore=tests/c) $(ARGS)
+	$(TESTS) -m "" --ignore=tests/c $(ARGS)
 
 # In build/bare, with a virtual environment of its own.
 test-bare:
@@ -71,37 +79,44 @@ test-rdma: setup
 chaos: setup
 	$(BIN)/python -m tests.chaos.run
 
+mutants: setup
+	$(BIN)/python -m tests.mutants.run $(ARGS)
+
 # Each stage is a target of its own, so that one that failed can be run alone. They run
 # one after the other, but for the virtual machine of test-rdma.
-STAGES := lint types test-all chaos test-bare c-and-rdma
+gate: STAGES := lint types test c-tests chaos
+check: STAGES := lint types test-all chaos test-bare c-tests c-and-rdma
 
-check: export CHAOS_SECONDS ?= 60
-check: export CHAOS_SEED ?= 1
-check: export CHECKED := 1
-check: setup
-	@begun=$$(date +%s); \
+gate check: export CHAOS_SECONDS ?= 60
+gate check: export CHAOS_SEED ?= 1
+gate check: export SKIP_C := 1
+gate check: setup
+	@begun=$$(date +%s); spent=; \
 	for stage in $(STAGES); do \
 		start=$$(date +%s); \
 		printf '\n==== %s\n' $$stage; \
 		$(MAKE) --no-print-directory $$stage || \
 			{ echo "==== $$stage failed: make $$stage runs it alone" >&2; exit 1; }; \
-		echo "==== $$stage passed in $$(($$(date +%s) - start)) s"; \
+		spent="$$spent  $$stage $$(($$(date +%s) - start)) s"; \
 	done; \
-	printf '\n==== all passed in %s s\n' $$(($$(date +%s) - begun))
+	printf '\n==== all passed in %s s:%s\n' $$(($$(date +%s) - begun)) "$$spent"
 
-# The tests wait more than they compute, so there are two for each core.
-sanitizers:
-	@for name in address,undefined thread; do \
-		echo "== the C tests under the $$name sanitizer"; \
+c-tests:
+	@for name in none address,undefined; do \
+		echo "== the C tests, sanitizer: $$name"; \
 		$(MAKE) -s -C tests/c -j$$(($$(nproc) * 2)) check SANITIZER=$$name || exit 1; \
 	done
+
+c-threads:
+	@echo "== the C tests under ThreadSanitizer"
+	@$(MAKE) -s -C tests/c -j$$(($$(nproc) * 2)) check SANITIZER=thread
 
 # The virtual machine takes the longest, so the rest gives way to it.
 c-and-rdma:
 	@mkdir -p build; \
 	$(MAKE) --no-print-directory test-rdma >build/rdma.log 2>&1 & rdma=$$!; \
 	trap "kill $$rdma" INT TERM; \
-	failed=0; for what in sanitizers cross; do \
+	failed=0; for what in c-threads cross; do \
 		nice -n 5 $(MAKE) --no-print-directory $$what || failed=1; \
 	done; \
 	wait $$rdma || { failed=1; echo "==== test-rdma failed" >&2; }; \
@@ -142,9 +157,9 @@ clean:
 # ---- how .venv comes to be, one stamp for each step ----
 
 $(STAMPS)/venv:
-	@sh .ci/prerequisites "$(PYTHON)"
-	@echo "== creating $(VENV) with $(PYTHON)"
-	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@python=$$(sh .ci/prerequisites $(PYTHON)) || exit 1; \
+	echo "== creating $(VENV) with $$python"; \
+	test -x $(BIN)/python || "$$python" -m venv $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
 # torch first and through the constraints: unpinned it pulls gigabytes of CUDA.

@@ -5,10 +5,16 @@ A test fails if it leaves a process, thread, descriptor, file or network namespa
 was not there before it; its leftovers are ended, so that no later test fails for them.
 Processes and threads that end by themselves have all the time that a busy machine may
 need. Nothing outlives the run, for every end of it: see tests/processes.py.
+
+The fixture `session` is a warm session that all modules share which preload the same
+packages. After each module its actors are killed, and it must hold no more than before;
+one that does, or that was lost, is not used again. A test without that fixture finds no
+session.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import glob
 import inspect
@@ -21,7 +27,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -61,17 +67,39 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)  # when those that do not run are out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that may take long come first, then those with many tests: at the end of a
-    run in several processes none is left with a long file alone."""
+    """Files that share a warm session come first, one after the other, then those that
+    may take long, then those with many tests: at the end of a run in several processes
+    none is left with a long file alone."""
     weights: Counter[str] = Counter(map(_file, items))
+    ranks: dict[str, tuple[Any, ...]] = {}
     for item in items:
         if (limit := item.get_closest_marker("timeout")) is not None:
             weights[_file(item)] += int(1000 * limit.args[0])
-    items.sort(key=lambda item: weights[_file(item)], reverse=True)
+        if _file(item) not in ranks:
+            warm = "session" in getattr(item, "fixturenames", ())
+            ranks[_file(item)] = (0, _preloaded(item.module)) if warm else (1, ())  # type: ignore[attr-defined]
+    items.sort(key=lambda item: (*ranks[_file(item)], -weights[_file(item)]))
 
 
 def _file(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
+
+
+FILE_BUDGET_S = 20.0  # of a file of tests in `make test`
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Which files took more than their budget."""
+    spent: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                spent[report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
+    over = [(s, file) for file, s in spent.items() if s > FILE_BUDGET_S]
+    if over:
+        terminalreporter.section(f"files that took more than {FILE_BUDGET_S:.0f} s")
+        for seconds, file in sorted(over, reverse=True):
+            terminalreporter.write_line(f"{seconds:6.1f} s  {file}")
 
 
 def pytest_keyboard_interrupt() -> None:
@@ -79,6 +107,7 @@ def pytest_keyboard_interrupt() -> None:
 
 
 def pytest_unconfigure() -> None:
+    Warm.end()
     _State.run.end()
     shutil.rmtree(_State.directory, ignore_errors=True)
 
@@ -159,19 +188,25 @@ def _little_garbage() -> None:
     gc.freeze()
 
 
+@functools.cache
+def _preloaded(module: Any) -> tuple[str, ...]:
+    """What a session for this module of tests has ready for actors. torch is here
+    because some module uses it: each session of another would spend a second on it."""
+    found = {inspect.getmodule(value) for value in vars(module).values()}
+    ours = {m for m in found if m and m.__name__.startswith("tests.")}
+    text = "\n".join(inspect.getsource(m) for m in ours | {module})
+    imports = re.compile(r"import(?: |orskip\(['\"])(\w+)").findall(text)
+    if "torch" in imports or re.search(
+        r"^(?:from|import) mooactor\.rl", text, re.MULTILINE
+    ):
+        return ("numpy", "torch")
+    return ("numpy",)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _preloads_what_the_module_uses(request: pytest.FixtureRequest) -> Iterator[None]:
-    """torch is here because some module uses it. Each session of another would spend a
-    second on having it ready for actors that do not."""
-    found = {inspect.getmodule(value) for value in vars(request.module).values()}
-    ours = {m for m in found if m and m.__name__.startswith("tests.")}
-    text = "\n".join(inspect.getsource(m) for m in ours | {request.module})
-    imports = re.compile(r"import(?: |orskip\(['\"])(\w+)").findall(text)
-    if re.search(r"^(?:from|import) mooactor\.rl", text, re.MULTILINE):
-        imports += ["numpy", "torch"]
-    wanted = (name for name in session_module.PRELOADABLE if name in imports)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session_module, "PRELOADABLE", tuple(wanted))
+        patch.setattr(session_module, "PRELOADABLE", _preloaded(request.module))
         yield
 
 
@@ -187,26 +222,96 @@ def _leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
 @contextmanager
 def running_session(**options: Any) -> Iterator[Any]:
     """A session, warm; nothing of it is left afterwards."""
+    Warm.end()
+    with _started(**options) as running:
+        yield running
+
+
+@contextmanager
+def _started(**options: Any) -> Iterator[Any]:
     before = resources()
     with moo.init(**options) as running:
 
         @moo.actor
-        class Warm:
+        class First:
             def up(self) -> None: ...
 
         # The first actor brings the agent up; helper threads are there from now on.
-        handle = moo.spawn(Warm)
+        handle = moo.spawn(First)
         handle.up()
         moo.kill(handle)
+        started = resources()
         yield running
-    check_for_leaks(before, "the session")
+        now = resources()  # what came meanwhile is others'
+    others = {kind: now[kind] - started[kind] for kind in now}
+    check_for_leaks({kind: before[kind] + others[kind] for kind in now}, "the session")
+
+
+def _held() -> dict[str, int]:
+    """What the session holds for its program, by kind."""
+    stats = moo.stats()
+    counts = {key: stats[key] for key in ("calls_pending", "values_pending", "objects")}
+    memory = {key: stats["memory"][key] for key in ("blocks", "leases", "imports")}
+    return {"actors": len(moo.actors()), **counts, **memory}
+
+
+class Warm:
+    """The session that modules share; see the module's docstring."""
+
+    preloaded: tuple[str, ...] | None = None  # None: there is none
+    running: Any = None
+    used = False  # by the module whose tests run
+    _session: Any = None
+    _held: dict[str, int]
+    _stack = ExitStack()
+
+    @classmethod
+    def get(cls, preloaded: tuple[str, ...]) -> Any:
+        if cls.preloaded != preloaded or not cls._lives():
+            cls.end()
+            cls.running = cls._stack.enter_context(_started())
+            cls._session = current_session()
+            cls.preloaded, cls._held = preloaded, _held()
+        return cls.running
+
+    @classmethod
+    def _lives(cls) -> bool:
+        return cls._session is not None and current_session() is cls._session
+
+    @classmethod
+    def clean(cls, who: str) -> None:
+        """Kill all actors, and fail if something else is left, too."""
+        if not cls._lives():
+            return cls.end()
+        for actor in moo.actors():
+            with suppress(moo.ActorUnavailable):  # it may just have ended
+                moo.kill(actor.handle)
+        gc.collect()
+        if not eventually(lambda: _held() == cls._held, _GRACE_S):
+            found = _held()
+            cls.end()
+            raise AssertionError(f"{who} left in its session: {found}, not {cls._held}")
+
+    @classmethod
+    def end(cls) -> None:
+        cls.preloaded = cls.running = cls._session = None
+        cls._stack.close()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if not Warm.used and "session" not in getattr(item, "fixturenames", ()):
+        Warm.end()
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Any]:
-    """A session for all tests of a module."""
-    with running_session() as running:
-        yield running
+def session(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A session for all tests of a module, warm."""
+    Warm.used = True
+    try:
+        yield Warm.get(_preloaded(request.module))
+    finally:
+        Warm.used = False
+    Warm.clean(request.module.__name__)
 
 
 @pytest.fixture

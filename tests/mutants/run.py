@@ -4,10 +4,10 @@
     python -m tests.mutants.run [NAME…]    all of them, or those whose names begin so
 
 A mutant is a table in one of the ``.toml`` files beside this one: its ``name``, the
-``promise`` that it breaks, the ``file``, the text ``old`` that stands there exactly once,
-the ``new`` text, and the ``tests`` (pytest's words) that should fail for it. Each runs in
-a copy of the tree, in build/mutants. It is caught if a test fails, or if the tests do not
-end in `LIMIT_S` seconds. Exits with 1 if one is not caught.
+``promise`` that it breaks, the ``file``, the text ``old`` that stands there exactly
+once, the ``new`` text, and the ``tests`` (pytest's words) that should fail for it. Each
+runs in a copy of the tree, in build/mutants. It is caught if a test fails, or if the
+tests do not end in `LIMIT_S` seconds. Exits with 1 if one is not caught.
 """
 
 from __future__ import annotations

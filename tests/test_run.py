@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""What `make test` makes of failures, and what is near a change."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.run import mutants
+from tests.run import ROOT, near_to
+
+FLAKY = """
+from pathlib import Path
+def test_passes_from_the_second_time_on():
+    seen = Path(__file__).with_suffix(".seen")
+    first = not seen.exists()
+    seen.touch()
+    assert not first, "the first time"
+"""
+BROKEN = "def test_never_passes():\n    assert 1 == 2\n"
+FINE = "def test_passes():\n    assert True\n"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Within the tree, as pytest names a test by its way from there."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as name:
+        yield Path(name)
+
+
+def run(folder: Path, **files: str) -> subprocess.CompletedProcess[str]:
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text)
+    command = [sys.executable, "-m", "tests.run", "--workers", "1", str(folder)]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "TEST_RECORDS": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_what_fails_once_and_passes_alone_is_a_line_in_the_ledger(
+    folder: Path,
+) -> None:
+    done = run(folder, flaky=FLAKY, fine=FINE)
+    assert done.returncode == 0, done.stdout
+    (line,) = (folder / "flakes.log").read_text().splitlines()
+    assert "test_passes_from_the_second_time_on" in line and "the first time" in line
+    assert "==== flakes" in done.stdout and "load" in line
+    (folder / "test_flaky.seen").unlink()
+    assert "NOT THE FIRST TIME" in run(folder).stdout
+
+
+def test_what_fails_alone_too_fails_the_run(folder: Path) -> None:
+    done = run(folder, broken=BROKEN, fine=FINE)
+    assert done.returncode == 1
+    assert (folder / "flakes.log").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "near", "far"),
+    [
+        ("mooactor/control/node.py", "tests/host", "tests/tensors"),
+        ("mooactor/rl/vtrace.py", "tests/rl", "tests/actors"),
+        ("cext/core/arena.c", "tests/c", "tests/typing"),
+        ("tests/rl/test_vtrace.py", "tests/rl", "tests/process"),
+        ("docs/hosts.md", "tests/docs", "tests/process"),
+    ],
+)
+def test_near_a_change_is_what_uses_it(changed: str, near: str, far: str) -> None:
+    found = near_to([changed])
+    assert near in found and far not in found
+
+
+def test_every_mutant_still_fits_the_tree() -> None:
+    assert [m.name for m in mutants() if not m.fits()] == []
+    names = [m.name for m in mutants()]
+    assert len(names) == len(set(names))

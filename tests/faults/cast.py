@@ -19,6 +19,7 @@ A cell is ``ok``, or the call ends with the line's error, whose `delivered` is `
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -28,8 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import mooactor as moo
+from tests.clusters import Cluster
 from tests.conftest import eventually
 from tests.gates import wait_at
 from tests.processes import Process
@@ -184,3 +187,14 @@ def lines_of(table: str) -> dict[str, dict[str, str]]:
         }
         for fault, error, *cells in lines
     }
+
+
+@contextlib.contextmanager
+def driving(made: Cluster) -> Iterator[Cluster]:
+    """This process is a driver on d, whose broker is there, too."""
+    with pytest.MonkeyPatch.context() as patch, made.network.inside("d"):
+        for key, value in made.environment("d").items():
+            patch.setenv(key, value)
+        patch.setenv("MOOACTOR_HOST_NAME", "d")
+        with moo.init(made.address, local=False):
+            yield made

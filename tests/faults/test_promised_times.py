@@ -14,8 +14,7 @@ import pytest
 import mooactor as moo
 from tests.clusters import Cluster, cluster
 from tests.conftest import at_best
-from tests.faults.cast import WAIT_S, Victim
-from tests.faults.test_several_hosts import driving
+from tests.faults.cast import WAIT_S, Victim, driving
 from tests.pace import Pace
 
 pytestmark = pytest.mark.quiet

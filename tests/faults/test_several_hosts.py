@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +21,8 @@ import mooactor as moo
 from tests.actors.networks.peers import SOME, Peer
 from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
-from tests.faults.cast import WAIT_S, Bystander, Scene, Victim, lines_of
+from tests.faults.cast import WAIT_S, Bystander, Scene, Victim, driving, lines_of
 from tests.marks import slow
-from tests.process import programs
 from tests.processes import Process, stop
 
 # fmt: off
@@ -52,17 +50,6 @@ SLOW = ("b to d lost", "d to b lost", "holds the GIL")
 FAULTS = dict.fromkeys(line.partition(",")[0] for line in LINES)
 #: Less than any patience with a host or a connection.
 SHORT_S = 1.2
-
-
-@contextlib.contextmanager
-def driving(made: Cluster) -> Iterator[Cluster]:
-    """This process is a driver on d."""
-    with pytest.MonkeyPatch.context() as patch, made.network.inside("d"):
-        for key, value in made.environment("d").items():
-            patch.setenv(key, value)
-        patch.setenv("MOOACTOR_HOST_NAME", "d")
-        with moo.init(made.address, local=False):
-            yield made
 
 
 @pytest.fixture(scope="module")
@@ -287,117 +274,3 @@ def test_a_saturated_link_kills_nobody_and_small_calls_are_answered(
     assert answered > 5  # some hundred, unless they wait behind the arrays
     assert (busy.all(), asked.all()) == ([0], list(range(answered)))
     assert has_both(net)
-
-
-# -- hosts that are lost and come back -------------------------------------------------
-
-
-@pytest.fixture
-def fragile() -> Iterator[Cluster]:
-    """A cluster of the test's own."""
-    with cluster("ab") as made, driving(made):
-        yield made
-
-
-class Saved:
-    """Its count survives it."""
-
-    def __init__(self, mark: Path) -> None:
-        self.count, self.mark = 0, mark
-
-    def add(self) -> int:
-        self.count += 1
-        Path(f"{self.mark}-{self.count}").touch()
-        return self.count
-
-    def __snapshot__(self) -> int:
-        return self.count
-
-    def __restore__(self, count: int) -> None:
-        self.count = count
-
-
-class Parent:
-    """Has an actor of its own on the same host."""
-
-    def adopt(self) -> None:
-        self.child = on("b", Counts)
-
-
-@pytest.mark.slow
-def test_no_caller_has_seen_a_state_that_the_loss_of_a_host_undoes(
-    fragile: Cluster, tmp_path: Path
-) -> None:
-    counter = moo.on(Saved, host="b", restart=moo.Restart(max=100)).spawn(
-        tmp_path / "n"
-    )
-    assert [counter.add(), counter.add()] == [1, 2]
-    stop(fragile.members["b"].pid)  # the actor goes on
-    third = counter.add.remote()
-    assert eventually((tmp_path / "n-3").exists)
-    fragile.members["b"].kill()
-    with pytest.raises((moo.ActorRestarted, moo.ActorDied)):
-        third.get(timeout=WAIT_S)
-    fragile.start_host("b")
-    assert counter.add.options(retries=10).remote().get(timeout=WAIT_S) == 3
-
-
-@pytest.mark.slow
-def test_a_host_is_lost_with_an_actor_and_one_of_its_own_that_is_not_born_yet(
-    fragile: Cluster,
-) -> None:
-    parent, stays = on("b", Parent), on("a", Counts)
-    assert parent.adopt() is None
-    stop(fragile.zygote("b"))  # it forks nobody
-    parent.adopt()
-    fragile.members["b"].kill()
-    with pytest.raises(moo.ActorDied):
-        parent.adopt()
-    assert stays.all() == []
-
-
-ASKS_FOR_ALL = """
-    import sys
-    import mooactor as moo
-
-    class Idle:
-        pass
-
-    with moo.init(sys.argv[1], local=False):
-        try:
-            moo.on(Idle, host="b", num_cpus=int(sys.argv[2])).spawn()
-            print("given")
-        except moo.PlacementError as error:
-            print(error)
-"""
-
-
-@pytest.mark.slow
-def test_a_host_that_stood_still_keeps_what_is_reserved_after_its_return(
-    fragile: Cluster, tmp_path: Path
-) -> None:
-    (cpus,) = [row["cpus"] for row in moo.hosts() if row["name"] == "b"]
-    victim = on("b", Victim, num_cpus=cpus, restart=moo.Restart(max=100))
-    old, agent = Process.of(victim.pid()), fragile.members["b"].pid
-    waits = victim.wait.remote(tmp_path / "gate")
-    stop(agent)
-    with pytest.raises((moo.ActorRestarted, moo.ActorDied)):
-        waits.get(timeout=WAIT_S)
-    os.kill(agent, signal.SIGCONT)
-    assert victim.pid.options(retries=100).remote().get(timeout=WAIT_S) != old.pid
-    # So the agent has closed what it had of the session before.
-    assert eventually(lambda: not old.is_running())
-    program = programs.write(tmp_path / "asks.py", ASKS_FOR_ALL)
-    done = programs.run(program, fragile.address, str(cpus))
-    assert "all is reserved" in done.stdout, done
-
-
-@pytest.mark.slow
-def test_a_host_that_has_lost_its_driver_ends_the_actors_by_itself(
-    fragile: Cluster,
-) -> None:
-    processes = [Process.of(on("b", Victim).pid()) for _ in range(3)]
-    directory = fragile.directory / "b"
-    with fragile.network.cut_off("d"):
-        assert eventually(lambda: not any(p.is_running() for p in processes))
-        assert eventually(lambda: not list(directory.glob("mooactor-*")))

@@ -12,27 +12,27 @@ import pytest
 
 import mooactor as moo
 from mooactor.control.addresses import is_kept_here
-from tests.clusters import Cluster, Network, network
+from tests.clusters import Cluster, network
 
 SOON_S = 60.0  # ten seconds, and what a busy machine adds
 
 
-@pytest.fixture(scope="module")
-def net() -> Iterator[Network]:
-    with network("abd") as made:
-        yield made
-
-
 @pytest.fixture
-def here(net: Network, as_driver: Callable[..., Cluster]) -> Iterator[Cluster]:
-    made = Cluster(net, broker="d")
-    made.start_broker("--listen", f"*:{made.port}")  # as by default, with a key
-    try:
-        made.start_host("b")
-        yield as_driver(made)
-    finally:
-        moo.shutdown()
-        made.close()
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A broker that listens everywhere, and this process as a driver beside it."""
+    with network("bd") as net:
+        made = Cluster(net, broker="d")
+        made.start_broker("--listen", f"*:{made.port}")  # as by default, with a key
+        try:
+            made.start_host("b")
+            for key, value in made.environment("d").items():
+                monkeypatch.setenv(key, value)
+            monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
+            with net.inside("d"):
+                yield made
+        finally:
+            moo.shutdown()
+            made.close()
 
 
 class Marks:
@@ -61,6 +61,12 @@ def ends_saying_why(get: Callable[[], Any], address: str) -> None:
 def test_calls_end_if_their_replies_cannot_come(
     here: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    port = here.address.rpartition(":")[2]
+    # Debian gives a machine's own name the address 127.0.1.1.
+    for name in ("127.0.0.1", "localhost", "127.0.1.1"):
+        with moo.init(f"tcp://{name}:{port}"):
+            far = moo.on(Marks, host="b").spawn(Path("/dev/null"))
+            assert far.mark.remote().get(SOON_S) == 1
     monkeypatch.setenv("MOOACTOR_BIND", "127.0.0.1")  # where nobody else comes to
     path = tmp_path / "marks"
     with moo.init(here.address):
@@ -72,18 +78,6 @@ def test_calls_end_if_their_replies_cannot_come(
         ends_saying_why(lambda: far.mark.remote().get(SOON_S), "127.0.0.1")
         assert moo.on(Marks, host="d").spawn(path).mark() == 1
         assert any(row["name"] == "b" for row in moo.hosts())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "127.0.1.1"])
-def test_a_driver_beside_the_broker_is_reached_however_it_calls_it(
-    here: Cluster, name: str
-) -> None:
-    """Debian gives a machine's own name the address 127.0.1.1."""
-    port = here.address.rpartition(":")[2]
-    with moo.init(f"tcp://{name}:{port}"):
-        far = moo.on(Marks, host="b").spawn(Path("/dev/null"))
-        assert far.mark.remote().get(SOON_S) == 1
 
 
 def test_whether_a_port_is_for_this_host_alone_is_known() -> None:

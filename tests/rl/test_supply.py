@@ -86,7 +86,7 @@ def start(spawn: Callable[..., Any]) -> Start:
 
 
 def take(supply: Any, learner: int = 0, version: int = 0) -> dict[str, Any]:
-    taken = moo.submit(supply.take, learner, version).get()
+    taken = moo.submit(supply.take, learner, version).get(60)
     unroll: dict[str, Any] = taken.unroll[0].get()
     return unroll
 

@@ -33,13 +33,21 @@ NO_TESTS = 5  # pytest's exit status
 # -- as a plugin of pytest
 
 
-def pytest_runtest_logreport(report: Any) -> None:
-    """Note what failed, in the process that the others report to."""
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+class _Notes:
+    """Notes what failed, in the process that the others report to."""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if not report.failed:
+            return
         crash = getattr(report.longrepr, "reprcrash", None)
         words = " ".join(str(crash.message if crash else report.longrepr).split())
         with FAILED.open("a") as file:
             file.write(f"{report.nodeid}\t{report.when}: {words[:200]}\n")
+
+
+def pytest_configure(config: Any) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Notes())
 
 
 # -- as the program that starts pytest

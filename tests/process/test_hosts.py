@@ -47,7 +47,9 @@ def row_of(handle: Any) -> dict[str, Any]:
     )
 
 
-def test_every_form_of_a_call_reaches_another_host(on_b: Any) -> None:
+def test_every_form_of_a_call_and_data_of_any_size_reach_another_host(
+    on_b: Any,
+) -> None:
     assert on_b.add(1) == 1
     refs = [on_b.add.remote(number) for number in range(2, 500)]
     assert moo.get(refs, timeout=60) == list(range(2, 500))
@@ -56,9 +58,6 @@ def test_every_form_of_a_call_reaches_another_host(on_b: Any) -> None:
     assert list(on_b.items(100)) == list(range(100))
     with pytest.raises(LookupError, match="not here"):
         on_b.fail()
-
-
-def test_data_of_any_size_goes_both_ways(on_b: Any) -> None:
     for nbytes in (1000, MB, 16 * MB):
         assert on_b.total(np.ones(nbytes, np.uint8)) == nbytes
         assert int(on_b.make(nbytes, 2).sum()) == 2 * nbytes
@@ -159,14 +158,13 @@ def test_a_death_ends_calls_and_refs_of_another_host_at_once(three: Hosts) -> No
     of_it = bystander.look_in.remote([doomed.nap.remote(1000)])
     three.kill(doomed)
     three.agent.tell_of_death(doomed_id)
-    with pytest.raises(moo.ActorDied, match="SIGKILL"):
-        waiting.get(timeout=20)
-    with pytest.raises(moo.ActorDied, match="SIGKILL"):
-        kept.get(timeout=20)
-    with pytest.raises(moo.ActorDied, match="SIGKILL"):
-        of_it.get(timeout=20)
-    with pytest.raises(moo.ActorDied, match="SIGKILL"):
-        doomed.add(1)
+    unborn_id = new_process_id()  # one that was never found
+    unborn = three.handle(Guest, unborn_id)
+    never = [unborn.add.remote(1), unborn.total.remote(np.ones(MB, np.uint8))]
+    three.agent.tell_of_death(unborn_id)
+    for ref in (waiting, kept, of_it, doomed.add.remote(1), *never):
+        with pytest.raises(moo.ActorDied, match="SIGKILL"):
+            ref.get(timeout=20)
 
 
 def test_one_that_comes_back_after_its_death_was_told_cannot_act(
@@ -186,16 +184,6 @@ def test_one_that_comes_back_after_its_death_was_told_cannot_act(
 
 def is_told_dead(handle: Any) -> bool:
     return handle._where()[1].cause is not None
-
-
-def test_the_death_of_one_that_was_never_found_ends_its_calls(three: Hosts) -> None:
-    actor_id = new_process_id()
-    unborn = three.handle(Guest, actor_id)
-    refs = [unborn.add.remote(1), unborn.total.remote(np.ones(MB, np.uint8))]
-    three.agent.tell_of_death(actor_id)
-    for ref in refs:
-        with pytest.raises(moo.ActorDied, match="SIGKILL"):
-            ref.get(timeout=20)
 
 
 def test_an_actor_that_ends_has_sent_its_last_reply(three: Hosts) -> None:

@@ -80,6 +80,7 @@ def test_results_and_stored_values_go_straight_to_a_third_host_and_are_taken_onc
     assert on_b.hand_on(on_c, MB) == MB
     assert on_c.hand_on(on_b, 3 * MB) == 3 * MB
     del stored, theirs
+    on_b.drop()
 
     # Two threads that find a Ref done at the same time may both send its value. Of two
     # actors of a host one keeps a stored value for the other.

@@ -10,4 +10,4 @@ import time
 def wait_at(gate: str | os.PathLike[str]) -> None:
     """Hold this thread until there is that file."""
     while not os.path.exists(gate):
-        time.sleep(0.001)
+        time.sleep(0.001)  # nothing tells of a new file

@@ -162,7 +162,7 @@ def test_whatever_a_child_asks_of_the_session_is_refused_at_once(
         mapped = group.map(Slow.wait, [gate] * 4)
 
         runtime = current_runtime()
-        kept = runtime.sender, runtime.messenger, runtime.objects
+        kept = runtime.sender, runtime.messenger
 
         async def awaited(ref: Any) -> Any:
             return await ref
@@ -192,7 +192,6 @@ def test_whatever_a_child_asks_of_the_session_is_refused_at_once(
             # Nor does anything that has kept a part of the runtime act with it.
             refused(lambda: kept[0].post(OTHER, envelope.CREDIT, 1))
             refused(lambda: kept[1].peer(OTHER))
-            refused(kept[2].new_id)
             stream.close()
             events.close()
             mapped.close()

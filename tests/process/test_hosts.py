@@ -47,7 +47,9 @@ def row_of(handle: Any) -> dict[str, Any]:
     )
 
 
-def test_every_form_of_a_call_reaches_another_host(on_b: Any) -> None:
+def test_every_form_of_a_call_and_data_of_any_size_reach_another_host(
+    on_b: Any,
+) -> None:
     assert on_b.add(1) == 1
     refs = [on_b.add.remote(number) for number in range(2, 500)]
     assert moo.get(refs, timeout=60) == list(range(2, 500))
@@ -56,9 +58,6 @@ def test_every_form_of_a_call_reaches_another_host(on_b: Any) -> None:
     assert list(on_b.items(100)) == list(range(100))
     with pytest.raises(LookupError, match="not here"):
         on_b.fail()
-
-
-def test_data_of_any_size_goes_both_ways(on_b: Any) -> None:
     for nbytes in (1000, MB, 16 * MB):
         assert on_b.total(np.ones(nbytes, np.uint8)) == nbytes
         assert int(on_b.make(nbytes, 2).sum()) == 2 * nbytes
@@ -68,8 +67,8 @@ def test_data_of_any_size_goes_both_ways(on_b: Any) -> None:
         assert len(on_b.text(nbytes)) == nbytes
 
 
-def test_results_and_stored_values_go_straight_to_a_third_host(
-    on_b: Any, on_c: Any
+def test_results_and_stored_values_go_straight_to_a_third_host_and_are_taken_once(
+    three: Hosts, on_b: Any, on_c: Any, monkeypatch: Any
 ) -> None:
     assert on_c.total(on_b.make.remote(3 * MB)) == 3 * MB
     assert on_c.look_in([on_b.make.remote(2 * MB)]) == 2 * MB
@@ -80,13 +79,11 @@ def test_results_and_stored_values_go_straight_to_a_third_host(
     assert int(theirs.get(timeout=60).sum()) == MB
     assert on_b.hand_on(on_c, MB) == MB
     assert on_c.hand_on(on_b, 3 * MB) == 3 * MB
+    del stored, theirs
+    on_b.drop()
 
-
-def test_a_value_that_comes_twice_is_taken_once_and_leaves_nothing(
-    three: Hosts, on_b: Any, on_c: Any, monkeypatch: Any
-) -> None:
-    """Two threads that find a Ref done at the same time may both send its value. Of two
-    actors of a host one keeps a stored value for the other."""
+    # Two threads that find a Ref done at the same time may both send its value. Of two
+    # actors of a host one keeps a stored value for the other.
     near = three.start("c", Guest)
     assert near.add(0) == 0
     handovers = current_runtime().handovers
@@ -126,20 +123,17 @@ def test_calls_wait_for_an_actor_that_does_not_exist_yet(three: Hosts) -> None:
     data[...] = 0  # what was sent is what it was then
     assert not any(ref.done() for ref in (*refs, *sums))
     three.start("b", Guest, actor_id=actor_id)
+    near_id = new_process_id()  # one that turns out to be on this host
+    near = three.handle(Guest, near_id)
+    ref = near.total.remote(np.ones(MB, np.uint8))
+    three.start("a", Guest, actor_id=near_id)
+    assert ref.get(timeout=60) == MB
+    ways = current_runtime().messenger.ways
+    assert ways is not None and ways.known(near_id) is None
+    assert row_of(near)["transport"] == "shm"
     assert moo.get(refs, timeout=60) == list(range(100))
     assert moo.get(sums, timeout=60) == [2 * MB, 2 * MB]
     assert later.all_seen() == list(range(100))
-
-
-def test_one_that_turns_out_to_be_on_this_host_shares_memory(three: Hosts) -> None:
-    actor_id = new_process_id()
-    later = three.handle(Guest, actor_id)
-    ref = later.total.remote(np.ones(MB, np.uint8))
-    three.start("a", Guest, actor_id=actor_id)
-    assert ref.get(timeout=60) == MB
-    ways = current_runtime().messenger.ways
-    assert ways is not None and ways.known(actor_id) is None
-    assert row_of(later)["transport"] == "shm"
 
 
 def test_one_that_is_sought_connects_to_the_seeker_without_asking(three: Hosts) -> None:
@@ -159,14 +153,13 @@ def test_a_death_ends_calls_and_refs_of_another_host_at_once(three: Hosts) -> No
     of_it = bystander.look_in.remote([doomed.nap.remote(1000)])
     three.kill(doomed)
     three.agent.tell_of_death(doomed_id)
-    with pytest.raises(moo.ActorDied, match="SIGKILL"):
-        waiting.get(timeout=20)
-    with pytest.raises(moo.ActorDied, match="SIGKILL"):
-        kept.get(timeout=20)
-    with pytest.raises(moo.ActorDied, match="SIGKILL"):
-        of_it.get(timeout=20)
-    with pytest.raises(moo.ActorDied, match="SIGKILL"):
-        doomed.add(1)
+    unborn_id = new_process_id()  # one that was never found
+    unborn = three.handle(Guest, unborn_id)
+    never = [unborn.add.remote(1), unborn.total.remote(np.ones(MB, np.uint8))]
+    three.agent.tell_of_death(unborn_id)
+    for ref in (waiting, kept, of_it, doomed.add.remote(1), *never):
+        with pytest.raises(moo.ActorDied, match="SIGKILL"):
+            ref.get(timeout=20)
 
 
 def test_one_that_comes_back_after_its_death_was_told_cannot_act(
@@ -186,16 +179,6 @@ def test_one_that_comes_back_after_its_death_was_told_cannot_act(
 
 def is_told_dead(handle: Any) -> bool:
     return handle._where()[1].cause is not None
-
-
-def test_the_death_of_one_that_was_never_found_ends_its_calls(three: Hosts) -> None:
-    actor_id = new_process_id()
-    unborn = three.handle(Guest, actor_id)
-    refs = [unborn.add.remote(1), unborn.total.remote(np.ones(MB, np.uint8))]
-    three.agent.tell_of_death(actor_id)
-    for ref in refs:
-        with pytest.raises(moo.ActorDied, match="SIGKILL"):
-            ref.get(timeout=20)
 
 
 def test_an_actor_that_ends_has_sent_its_last_reply(three: Hosts) -> None:

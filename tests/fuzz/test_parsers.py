@@ -13,7 +13,7 @@ from tests.fuzz.parsers import PARCEL, TARGETS
 from tests.fuzz.run import run
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "12"))
-CASES = 2000
+CASES = 1000
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -31,14 +32,14 @@ FABRIC = os.environ.get("MOOACTOR_FABRIC", "tcp;ofi_rxm")
 _ids = itertools.count(1 << 20)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def directory() -> Iterator[str]:
     path = tempfile.mkdtemp(prefix="moo-plane-")
     yield path
     shutil.rmtree(path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def new_id() -> Callable[[], int]:
     return lambda: next(_ids) << 16
 
@@ -62,15 +63,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "transport" in metafunc.fixturenames:
         module = getattr(metafunc.module, "TRANSPORTS", ("shm",))
         names = getattr(metafunc.function, "transports", module)
-        metafunc.parametrize("transport", names, indirect=True)
+        metafunc.parametrize("transport", names, indirect=True, scope="module")
 
 
-@pytest.fixture
-def transport(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(scope="module")
+def transport(request: pytest.FixtureRequest) -> Iterator[str]:
     """What planes and workers of the test may use, separated by commas."""
-    if "ofi" in request.param:
-        request.getfixturevalue("fabric")
-    return str(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        if "ofi" in request.param:
+            if why := why_no_fabric():
+                pytest.skip(why)
+            patch.setenv("MOOACTOR_FABRIC", FABRIC)
+        yield str(request.param)
 
 
 @pytest.fixture
@@ -153,8 +157,27 @@ def new_worker(
 
 
 @pytest.fixture
-def worker(new_worker: Callable[..., Worker]) -> Worker:
+def victim(new_worker: Callable[..., Worker]) -> Worker:
+    """One for a test that kills it."""
     return new_worker()
+
+
+@pytest.fixture(scope="module")
+def standing(
+    directory: str, new_id: Callable[[], int], transport: str
+) -> Iterator[Worker]:
+    worker = Worker(directory, new_id(), TEST_TRANSPORTS=transport)
+    worker.call("statistics")  # it is there
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def worker(standing: Worker) -> Iterator[Worker]:
+    """The same for all tests of a module; it keeps nothing from one to the next."""
+    yield standing
+    os.kill(standing.pid, signal.SIGCONT)  # a test that failed may have stopped it
+    standing.call("drop")
 
 
 @pytest.fixture

@@ -25,16 +25,16 @@ def open_files() -> int:
 
 
 def test_a_killed_receivers_memory_comes_back_if_a_forked_child_of_it_lives_on(
-    plane, worker
+    plane, victim
 ):
-    worker.call("keep", plane.export(bytes(MB), worker.id))
-    plane.export(bytes(MB), worker.id)  # it never looks at this one
-    child = worker.call("forked_child_lives_on")
-    worker.kill()
+    victim.call("keep", plane.export(bytes(MB), victim.id))
+    plane.export(bytes(MB), victim.id)  # it never looks at this one
+    child = victim.call("forked_child_lives_on")
+    victim.kill()
     try:
         assert eventually(lambda: plane.statistics()["used"] == 0)
         with pytest.raises(ActorDied, match="is gone"):
-            plane.export(bytes(MB), worker.id)
+            plane.export(bytes(MB), victim.id)
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -61,31 +61,31 @@ def test_a_death_before_the_first_contact_is_told_by_the_control_plane(plane, ne
         plane.export(bytes(MB), never)
 
 
-def test_received_data_outlives_its_owner(plane, worker):
-    held = plane.import_(worker.call("make", 7, MB, plane.process_id))
-    worker.kill()
-    plane.peer_lost(worker.id)
+def test_received_data_outlives_its_owner(plane, victim):
+    held = plane.import_(victim.call("make", 7, MB, plane.process_id))
+    victim.kill()
+    plane.peer_lost(victim.id)
     assert (held[0], held[-1]) == (7, 7)
 
 
 @only_shm
-def test_a_dead_owners_memory_goes_with_its_last_user(plane, worker, monkeypatch):
+def test_a_dead_owners_memory_goes_with_its_last_user(plane, victim, monkeypatch):
     monkeypatch.setattr(plane_module, "GRACE_MS", 0)
     before = len(slab_mappings())
-    held = plane.import_(worker.call("make", 7, MB, plane.process_id))
+    held = plane.import_(victim.call("make", 7, MB, plane.process_id))
     assert len(slab_mappings()) > before
-    worker.kill()
-    plane.peer_lost(worker.id)
+    victim.kill()
+    plane.peer_lost(victim.id)
     assert held[0] == 7
     del held
     assert eventually(lambda: len(slab_mappings()) == before)
 
 
-def test_discarding_after_the_owners_death_is_no_error(plane, worker):
-    descriptor = worker.call("make", 7, MB, plane.process_id)
-    other = worker.call("make", 7, MB, plane.process_id)
+def test_discarding_after_the_owners_death_is_no_error(plane, victim):
+    descriptor = victim.call("make", 7, MB, plane.process_id)
+    other = victim.call("make", 7, MB, plane.process_id)
     plane.discard(descriptor)
-    worker.kill()
+    victim.kill()
     plane.discard(other)
 
 

@@ -58,5 +58,5 @@ def test_memory_comes_back_by_itself_when_the_child_ends(plane, worker):
     held = plane.import_(worker.call("make", 7, MB, plane.process_id))
     with forked_child():
         del held
-        assert worker.call("statistics")["used"] == MB
+        assert eventually(lambda: worker.call("statistics")["used"] == MB)
     assert eventually(lambda: worker.call("statistics")["used"] == 0)

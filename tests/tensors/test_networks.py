@@ -103,15 +103,15 @@ def test_without_room_that_fetch_fails_and_can_be_begun_again(new_plane, worker)
     assert plane.begin(descriptor).result(5)[0] == 2
 
 
-def test_a_frozen_sender_is_waited_for_and_a_killed_one_is_not(plane, worker):
-    first = plane.begin(worker.call("make", 1, MB, plane.process_id))
+def test_a_frozen_sender_is_waited_for_and_a_killed_one_is_not(plane, victim):
+    first = plane.begin(victim.call("make", 1, MB, plane.process_id))
     assert first.result(5)[0] == 1
-    descriptor = worker.call("make", 1, 64 * MB, plane.process_id)
-    stop(worker.pid)
+    descriptor = victim.call("make", 1, 64 * MB, plane.process_id)
+    stop(victim.pid)
     fetch = plane.begin(descriptor, 9)
     assert not fetch.wait(0.2)
     assert plane.statistics()["fetches"] == 1
-    worker.kill()
+    victim.kill()
     assert select.select([plane.finished_fd], [], [], 5)[0]
     assert plane.finished() == [9]
     with pytest.raises(ActorDied, match="died or was cut off"):
@@ -160,13 +160,13 @@ def test_a_connection_lost_to_the_living_is_made_anew_at_once(
 
 
 @over("tcp")
-def test_a_killed_process_is_dead_to_the_next_export(plane, worker):
-    plane.export(b"\x01" * MB, worker.id)
-    worker.kill()
-    assert eventually(lambda: "refused" in plane.route(worker.id)[1])
+def test_a_killed_process_is_dead_to_the_next_export(plane, victim):
+    plane.export(b"\x01" * MB, victim.id)
+    victim.kill()
+    assert eventually(lambda: "refused" in plane.route(victim.id)[1])
     for _ in range(2):
         with pytest.raises(ActorDied, match="is gone"):
-            plane.export(b"x", worker.id)
+            plane.export(b"x", victim.id)
     assert bound(plane)
 
 

@@ -134,9 +134,12 @@ def test_private_memory_is_moved_by_one_copy(here, new_plane, make):
         assert not mine.flags.writeable
     else:
         assert len(mine) == 0
-    received = send(moved, here, new_plane())
+    other = new_plane()
+    received = send(moved, here, other)
     assert (received == 1).all()
     assert here.statistics()["bytes_copied"] == 0  # the copy was ours, in move
+    with pytest.raises(ValueError, match="moved to another process by"):
+        send(moved, here, other)
 
 
 def test_what_was_received_can_be_moved_on(here, new_plane):

@@ -4,6 +4,7 @@ once and in order nevertheless. All schedules are walked in test_reliable.py."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 from collections.abc import Callable, Iterator
@@ -32,16 +33,18 @@ def pair() -> Iterator[Pair]:
 def cut(accepting: Node) -> int:
     """Break its connections, behind libzmq's back; how many there were. What arrives
     from here on is lost."""
-    found = list(accepting._acceptor._standing)
-    for fd in found:
-        connection = socket.socket(fileno=fd)
+    cuts = 0
+    for fd in list(accepting._acceptor._standing):
         try:
-            connection.shutdown(socket.SHUT_RDWR)
+            connection = socket.socket(fileno=fd)
         except OSError:
-            pass  # libzmq has noticed the last break, and nobody has told the node
-        finally:
-            connection.detach()
-    return len(found)
+            continue  # libzmq has closed it, and nobody has told the node
+        with contextlib.suppress(OSError):
+            if connection.getsockname()[1] == accepting.port:
+                connection.shutdown(socket.SHUT_RDWR)
+                cuts += 1
+        connection.detach()
+    return cuts
 
 
 class Side:

@@ -2,14 +2,15 @@
 """A node that sends every message back, as a process: for tests/control/nodes.py.
 
 It prints events as lines of JSON. Its commands come as lines of JSON, too: ``connect``
-opens a channel to an address, ``sleep`` holds up its Python so many seconds, ``close``
-closes all channels.
+opens a channel to an address, ``hold`` holds up its Python until the next command,
+``exit`` ends it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import time
 from typing import Any
@@ -53,11 +54,8 @@ def obey(node: Node, echo: Echo) -> None:
         command = json.loads(line)
         if "connect" in command:
             node.connect(command["connect"], echo)
-        if "sleep" in command:
-            time.sleep(command["sleep"])
-        if "close" in command:
-            for channel in node.channels():
-                channel.close()
+        if "hold" in command:
+            select.select([0], [], [])
         if "exit" in command:
             node.close()
             sys.exit()

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -21,21 +18,6 @@ from tests.networks import Cable, inside, why_not
 pytestmark = pytest.mark.slow
 
 MiB = 1 << 20
-READER = """
-import socket, threading
-listener = socket.create_server(("10.99.1.2", 0))
-print(listener.getsockname()[1], flush=True)
-def read(connection):
-    while connection.recv(1 << 20): pass
-while True:
-    connection, _ = listener.accept()
-    threading.Thread(target=read, args=[connection], daemon=True).start()
-"""
-WRITER = """
-import socket, sys
-connection = socket.create_connection(("10.99.1.2", int(sys.argv[1])))
-while True: connection.sendall(bytes(1 << 20))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -125,61 +107,6 @@ def test_a_side_that_is_not_heard_may_hear_the_other_to_the_end(
             return closed_there(remote) - start
 
     assert at_best(seconds, 2.9, tries=3)
-
-
-def test_without_heartbeats_the_kernel_notices_a_cut(
-    cable: Cable, remote: Remote
-) -> None:
-    mine = Recorder()
-    with inside(cable.namespace["a"]), node(bind="10.99.1.1", beat_s=0) as here:
-        here.accept = mine.accept
-        remote.write(connect=here.address)
-        assert here.run_until(lambda: mine.channels, 20)
-        introduced(here, mine.channels[0], mine)
-        assert mine.channels[0].silent_s > 0  # nothing is known in between
-        with cable.pulled():
-            assert here.run_until(lambda: mine.closed, 30)
-    assert "nothing was heard" in mine.closed[0]
-
-
-@contextlib.contextmanager
-def saturated(cable: Cable, connections: int = 8) -> Iterator[None]:
-    """As much as goes is sent from "a" to "b" meanwhile."""
-    with contextlib.ExitStack() as stack:
-
-        def run(host: str, *words: str) -> subprocess.Popen[str]:
-            command = [*cable.on(host), sys.executable, "-c", *words]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            assert process.stdout is not None
-            stack.callback(process.stdout.close)
-            return process
-
-        reader = run("b", READER)
-        assert reader.stdout is not None
-        port = reader.stdout.readline().strip()
-        for _ in range(connections):
-            run("a", WRITER, port)
-        yield
-
-
-def test_neither_lost_packets_nor_a_saturated_link_are_a_death(
-    cable: Cable, here: Node, remote: Remote
-) -> None:
-    mine = Recorder()
-    talk = Talk(here, *introduced(here, here.connect(remote.address, mine), mine))
-    with cable.slow(mbit=20), saturated(cable):
-        before = cable.sent("a")
-        talk.go_on(6.0)
-        assert cable.sent("a") - before > 8 * MiB
-    talk.finish()
-    if why := cable.why_none_lost():
-        pytest.skip(why)
-    with cable.losing(permille=50):
-        talk.go_on(6.0)
-        assert cable.lost("a")
-    talk.finish()
 
 
 def test_heartbeats_get_past_a_large_message_on_a_slow_link(

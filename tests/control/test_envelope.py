@@ -46,12 +46,12 @@ def test_a_message_comes_apart_as_it_was_put_together() -> None:
     assert (second.kind, second.call_id, bytes(second.payload)) == (2, 7, b"value")
 
 
-@pytest.mark.parametrize("timeout", [1e-300, 1.5, 1e300])
-def test_caller_and_callee_of_a_host_have_one_deadline(timeout: float) -> None:
-    deadline, record = call_with_deadline(timeout)
-    (read,) = records_of(envelope.prefix(KEY, 42) + record)
-    assert read.value == deadline
-    assert (read.chain, bytes(read.payload)) == ((5,), b"xyz")
+def test_caller_and_callee_of_a_host_have_one_deadline() -> None:
+    for timeout in (1e-300, 1.5, 1e300):
+        deadline, record = call_with_deadline(timeout)
+        (read,) = records_of(envelope.prefix(KEY, 42) + record)
+        assert read.value == deadline
+        assert (read.chain, bytes(read.payload)) == ((5,), b"xyz")
 
 
 def test_another_host_counts_the_seconds_left_from_receipt() -> None:
@@ -82,13 +82,6 @@ def test_another_version_is_named() -> None:
         envelope.open_envelope(bytes(message), KEY)
 
 
-def test_records_of_the_same_content_are_not_equal() -> None:
-    message = envelope.prefix(KEY, 1) + 2 * envelope.pack_record(envelope.REPLY, 7)
-    first, second = records_of(message)
-    assert first == first and first != second
-    assert first == second._replace(place=first.place)
-
-
 def test_records_before_one_that_is_cut_short_are_there() -> None:
     record = envelope.pack_record(envelope.REPLY, 7, b"value")
     message = envelope.prefix(KEY, 1) + 2 * record
@@ -98,25 +91,21 @@ def test_records_before_one_that_is_cut_short_are_there() -> None:
     assert [bytes(read.payload) for read in records] == [b"value"]
 
 
-@pytest.mark.parametrize("size", [0, 1, 256, 257, 5000])
-def test_a_payload_is_whole_whether_it_is_copied_or_viewed(size: int) -> None:
+def test_a_payload_is_whole_whether_it_is_copied_or_viewed() -> None:
     payload = bytes(range(256)) * 20
-    record = envelope.pack_record(envelope.REPLY, 7, payload[:size])
-    message = envelope.prefix(KEY, 1) + record + record
-    for read in records_of(message):
-        assert bytes(read.payload) == payload[:size]
+    for size in (0, 1, 256, 257, 5000):
+        record = envelope.pack_record(envelope.REPLY, 7, payload[:size])
+        message = envelope.prefix(KEY, 1) + record + record
+        for read in records_of(message):
+            assert bytes(read.payload) == payload[:size]
 
 
-@pytest.mark.parametrize("cut", range(1, 24))
-def test_a_message_cut_short_is_malformed(cut: int) -> None:
-    message = (envelope.prefix(KEY, 1) + call())[:-cut]
-    with pytest.raises(envelope.MalformedMessage):
-        records_of(message)
-
-
-def test_an_empty_message_is_malformed() -> None:
+def test_a_message_cut_short_is_malformed() -> None:
     with pytest.raises(envelope.MalformedMessage):
         envelope.open_envelope(b"", KEY)
+    for cut in range(1, 24):
+        with pytest.raises(envelope.MalformedMessage):
+            records_of((envelope.prefix(KEY, 1) + call())[:-cut])
 
 
 def test_the_table_has_each_kind_once_and_in_order() -> None:

@@ -102,11 +102,11 @@ def test_a_body_that_is_no_dict_costs_that_frame_only(
     assert messages[-1] == {"op": "list"}
 
 
-@pytest.mark.parametrize("head", [b"\xff\xff\xff\xff\0", b"\1\0\0\0\xff"])
 def test_a_head_that_makes_no_sense_ends_the_line(
-    raw: tuple[socket.socket, Lifeline], head: bytes
+    raw: tuple[socket.socket, Lifeline],
 ) -> None:
     sender, line = raw
+    head = b"\xff\xff\xff\xff\0"
     sender.send(frame(plain.pack({"op": "list"})) + head)
     assert [message for message, _ in line.receive_nowait()] == [{"op": "list"}]
     assert select.select([line], [], [], 5.0)[0]  # though nothing more has come

@@ -49,21 +49,3 @@ def test_after_a_send_that_may_fail_news_is_asked_for_once(
     assert router.receive()[0] == b"peer"
     assert route.send(b"frame") == (identity == b"peer")
     assert not router.has_missed()  # there is no news
-
-
-def test_messages_come_in_their_parts(pair: Pair) -> None:
-    socket, dealer = pair
-    router = Router(socket)
-
-    def received() -> list[bytes]:
-        assert socket.poll(10_000)
-        identity, parts = router.receive()
-        assert identity == b"peer"
-        return [part.bytes for part in parts]
-
-    for parts in ([b"news"], [b"", b"two", b"three"], [b"one"]):
-        if parts != [b"news"]:
-            dealer.send_multipart(parts)
-        assert received() == parts
-    with pytest.raises(zmq.Again):
-        router.receive()

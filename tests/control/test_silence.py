@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import pytest
-import zmq
 
 from mooactor.control import frames
 from mooactor.control.channel import LINGER_S, PATIENCE_S, Channel, Terms
 from mooactor.control.node import BEAT_S
 from mooactor.control.sockets import unnoticed_s
-from mooactor.control.ways import Ways
 from mooactor.testing import VirtualClock
 from tests.control.nodes import Recorder, free_port, node, router, together
-from tests.control.test_ways import KEY, Loop, Target
 
 ADDRESS = "tcp://10.0.0.7:4431"
 
@@ -214,22 +211,3 @@ def test_attempts_where_nobody_listens_come_ever_later() -> None:
             clock.advance(delays[-1] + 1e-6)
             one.serve()
     assert delays == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.1, 0.1], abs=1e-4)
-
-
-def test_the_way_to_another_process_is_tried_for_ten_seconds_ever_later() -> None:
-    clock, broken, pauses = VirtualClock(), list[str](), list[float]()
-    with zmq.Context() as context:
-        loop = Loop(clock)
-        ways = Ways(context, 1, KEY, loop, lambda _, why, __: broken.append(why), print)
-        ways.open(Target(2), "b", f"tcp://127.0.0.1:{free_port()}")
-        while not broken:
-            while not len(loop.timers):
-                loop.turn()
-            pauses.append((loop.timers.due() or 0.0) - clock.now())
-            clock.advance(pauses[-1] + 1e-6)
-        ways.close(0)
-    assert pauses[:8] == pytest.approx(
-        [0.01 * 2**n for n in range(7)] + [1.0], abs=1e-4
-    )
-    assert 10.0 < sum(pauses[:-1]) <= 11.0 and "in 1" in broken[0]
-    assert "nobody takes the connection" in broken[0]

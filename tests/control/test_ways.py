@@ -2,7 +2,6 @@
 """Connections to other hosts that come and go at any moment."""
 
 import select
-import socket
 import time
 
 import pytest
@@ -12,6 +11,8 @@ from mooactor.control import curve
 from mooactor.control.clock import REAL
 from mooactor.control.ways import Ways
 from mooactor.control.zap import Gate
+from mooactor.testing import VirtualClock
+from tests.control.nodes import free_port
 
 KEY = bytes(range(16))
 
@@ -75,17 +76,12 @@ def listener(context):
     gate.close()
 
 
-def refusing_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def test_ways_that_end_at_any_moment_hold_up_no_other(context, listener):
     address, gate = listener
     loop, standing = Loop(), []
     loop.watch(gate.fileno(), gate.serve)
     ways = Ways(context, 1, KEY, loop, lambda *_: None, standing.append)
-    nobody = f"tcp://127.0.0.1:{refusing_port()}"
+    nobody = f"tcp://127.0.0.1:{free_port()}"
     for number in range(2, 500):
         ways.open(Target(number), "b", nobody)
         time.sleep(number % 10 * 2e-5)  # its events come before, meanwhile, or later
@@ -98,3 +94,21 @@ def test_ways_that_end_at_any_moment_hold_up_no_other(context, listener):
 
     assert standing == [500]
     ways.close(0)
+
+
+def test_the_way_to_another_process_is_tried_for_ten_seconds_ever_later(context):
+    clock, broken, pauses = VirtualClock(), list[str](), list[float]()
+    loop = Loop(clock)
+    ways = Ways(context, 1, KEY, loop, lambda _, why, __: broken.append(why), print)
+    ways.open(Target(2), "b", f"tcp://127.0.0.1:{free_port()}")
+    while not broken:
+        while not len(loop.timers):
+            loop.turn()
+        pauses.append((loop.timers.due() or 0.0) - clock.now())
+        clock.advance(pauses[-1] + 1e-6)
+    ways.close(0)
+    assert pauses[:8] == pytest.approx(
+        [0.01 * 2**n for n in range(7)] + [1.0], abs=1e-4
+    )
+    assert 10.0 < sum(pauses[:-1]) <= 11.0 and "in 1" in broken[0]
+    assert "nobody takes the connection" in broken[0]

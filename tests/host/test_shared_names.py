@@ -51,9 +51,6 @@ class Counter:
     def total(self, array):
         return float(array.sum())
 
-    def numbers(self):
-        yield from range(1 << 30)
-
     def stays(self):
         threading.Event().wait()
 
@@ -216,17 +213,6 @@ def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(other, shares
             with pytest.raises(moo.ActorDied, match=r"its session has ended: .*"):
                 finder.ask.options(timeout=60)(handle, 1)
             moo.kill(handle)
-
-
-@pytest.mark.slow
-def test_an_actor_gives_up_the_stream_of_a_session_that_has_ended(other, shares):
-    with shares():
-        mine = moo.on(Counter, name="source").spawn()
-        program = other()
-        stream = "globals().setdefault('stream', iter(moo.lookup('source').numbers()))"
-        assert program.ask(f"next({stream})") == "0"
-        program.close()
-        assert mine.add.options(timeout=60).remote(3).get() == 3
 
 
 @pytest.mark.slow

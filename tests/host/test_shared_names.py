@@ -14,7 +14,6 @@ from mooactor.cli.client import Client, homes
 from tests.conftest import eventually
 from tests.host.homes import OtherHome
 from tests.host.programs import Program
-from tests.marks import slow
 
 OTHER = """
 import mooactor as moo
@@ -186,7 +185,8 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("how", ["kill", slow("shutdown")])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "shutdown"])
 def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(other, shares, how):
     program = other("counter", "unknown")
     with shares():
@@ -277,6 +277,7 @@ def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(shares, other
         assert mine.add(5) == 5
 
 
+@pytest.mark.slow
 def test_a_session_whose_home_closes_its_door_is_told_nothing_more(shares, other_home):
     with shares():
         other_home.visit(address_of_home())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mooactor.process import standard
+from tests.marks import slow
 from tests.process import programs
 
 TALK = """
@@ -39,7 +40,7 @@ TALK = """
     assert os.readlink(f"/proc/self/fd/{answers.fileno()}") == before
     print("done", same, file=answers, flush=True)
 """
-CLOSINGS = ["2>&-", "<&- >&-", "<&- >&- 2>&-"]
+CLOSINGS = [slow("2>&-"), slow("<&- >&-"), "<&- >&- 2>&-"]
 
 
 def run_with(closing: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -27,6 +27,7 @@ def test_the_driver_takes_part_unless_it_is_told_not_to(here):
         assert pid in [process.pid for process in own]
 
 
+@pytest.mark.slow
 def test_a_driver_on_the_machine_of_a_host_leaves_the_actors_there_to_that(
     whole_cluster, as_driver
 ):

@@ -25,6 +25,7 @@ from mooactor.host.ending import Awaited
 from mooactor.host.session import Session, current_session
 from tests.conftest import eventually
 from tests.gates import wait_at
+from tests.marks import slow
 from tests.process import programs
 from tests.processes import Process
 
@@ -121,7 +122,7 @@ ENDS: dict[str, Callable[[Any], None]] = {
 }
 
 
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("how", [*[*ENDS][:1], *map(slow, [*ENDS][1:])])
 def test_calls_that_the_end_cuts_short_die_of_it_and_not_of_a_stop(
     how: str, tmp_path: Path
 ) -> None:
@@ -154,7 +155,7 @@ def by_an_error(tell: Callable[[], None]) -> None:
         raise LookupError
 
 
-@pytest.mark.parametrize("end", [in_a_block, by_an_error])
+@pytest.mark.parametrize("end", [in_a_block, slow(by_an_error)])
 def test_what_was_told_runs_before_the_end(
     out: Path, end: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,7 +193,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("last", ["", "1 / 0"], ids=["ends", "fails"])
+@pytest.mark.parametrize("last", [slow(""), "1 / 0"], ids=["ends", "fails"])
 def test_the_end_of_the_program_waits_as_well(tmp_path: Path, last: str) -> None:
     program = PROGRAM + f"    for _ in range({TELLS}): keeps.add.tell()\n    {last}\n"
     done = programs.run(programs.write(tmp_path / "main.py", program))

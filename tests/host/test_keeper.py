@@ -183,14 +183,6 @@ def test_a_session_that_returns_keeps_what_it_reserves_then(keeper: LoneKeeper) 
     assert other.heard("denied", 1)
 
 
-def test_a_session_that_cannot_begin_may_be_opened_again(keeper: LoneKeeper) -> None:
-    home = keeper.accept()
-    home.opens("one", cwd="/no such directory")
-    assert home.channel.messages[-1]["why"]
-    home.opens("one")
-    assert home.channel.messages[-1]["why"] == "" and home.is_open
-
-
 def needs_of(rng: random.Random) -> Amount:
     return Amount(
         rng.choice([0.0, 0.5, 1.0, 2.0, 4.0]),

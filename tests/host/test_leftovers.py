@@ -17,6 +17,7 @@ import mooactor as moo
 from mooactor.host import leftovers
 from mooactor.host.eventloop import EventLoop
 from tests.conftest import eventually
+from tests.marks import slow
 from tests.processes import Process
 
 DAEMON = """
@@ -155,7 +156,7 @@ input()
 """
 
 
-@pytest.mark.parametrize("killed", ["agent", "agent and driver"])
+@pytest.mark.parametrize("killed", [slow("agent"), "agent and driver"])
 def test_an_agent_of_a_driver_that_is_killed_leaves_nothing_with_a_mark(killed):
     driver = subprocess.Popen(
         [sys.executable, "-c", ALONE],

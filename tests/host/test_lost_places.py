@@ -297,7 +297,7 @@ class History:
 def test_random_hosts_and_actors_leave_nobody_waiting_for_a_host_that_has_left(
     tmp_path: Path,
 ) -> None:
-    for seed in range(60):
+    for seed in range(30):
         rng = random.Random(seed)
         home = SupervisedHome(tmp_path, "abc", in_order=rng.random() < 0.5)
         history = History(home, rng)

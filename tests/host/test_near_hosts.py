@@ -111,17 +111,3 @@ def test_only_the_same_directory_of_the_same_user_and_machine_is_shared(tmp_path
 def test_a_directory_of_another_user_is_not_shared(tmp_path):
     os.chown(tmp_path, 12345, 12345)
     assert machine.accepted(machine.invitation(str(tmp_path))) is None
-
-
-@pytest.mark.slow
-def test_a_session_goes_on_when_the_agent_beside_it_is_killed(beside_a):
-    with moo.init():
-        near, own = on("a", "near"), on("driver", "own")
-        pid = near.pid()
-        beside_a.members["a"].kill()
-        with pytest.raises(moo.ActorDied, match="its host was lost"):
-            near.pid()
-        assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
-        beside_a.start_host("a")  # of which the broker tells this session in a moment
-        assert eventually(lambda: "a" in [row["name"] for row in moo.hosts()])
-        assert own.ask(on("a", "again"), np.ones(5)) == 5

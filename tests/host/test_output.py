@@ -46,6 +46,7 @@ def test_lines_arrive_whole_and_in_order_with_the_name_in_front(
     assert done.stderr.partition(") ")[2] == "to stderr\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
 def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
     script = programs.write(tmp_path / "talk.py", SCRIPT.format(logs=True))
@@ -64,6 +65,7 @@ def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
     assert "to stderr" in done.stderr
 
 
+@pytest.mark.slow
 def test_output_can_be_turned_off(tmp_path: Path) -> None:
     script = programs.write(tmp_path / "talk.py", SCRIPT.format(logs=False))
     done = programs.run(script)

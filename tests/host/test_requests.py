@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
@@ -92,6 +93,15 @@ def bystander() -> Iterator[Bystander]:
         assert made.is_well()
         yield made
     assert not leaked(before)
+
+
+@pytest.fixture(autouse=True)
+def _ends_all_others(bystander: Bystander) -> Iterator[None]:
+    yield
+    for actor in moo.actors():
+        if actor.name != "bystander":
+            with contextlib.suppress(moo.ActorUnavailable):  # it is just ending
+                moo.kill(actor.handle)
 
 
 def test_random_requests_of_the_driver_harm_nobody(bystander: Bystander) -> None:

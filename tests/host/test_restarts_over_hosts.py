@@ -184,6 +184,7 @@ def test_the_first_call_reaches_the_present_incarnation(made: Cluster) -> None:
     assert [keeper.ask(old) for keeper in newcomers] == [pid] * 2
 
 
+@pytest.mark.slow
 def test_an_old_handle_of_one_that_is_over_says_why(made: Cluster) -> None:
     handle = moo.on(Restarts, host="a", restart=moo.Restart(max=1)).spawn()
     handle.pid()

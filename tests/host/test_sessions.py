@@ -22,6 +22,7 @@ from mooactor.host import driver_joins
 from mooactor.process.current import known_runtime
 from tests.actors.counter import Counter
 from tests.conftest import at_best, descriptors, eventually
+from tests.marks import slow
 from tests.process import programs
 from tests.processes import Process
 
@@ -59,7 +60,7 @@ def test_a_script_without_a_main_guard_and_with_modules_of_its_own_works(
     assert programs.sessions() == []
 
 
-@pytest.mark.parametrize("what", ["socketpair", "Popen"])
+@pytest.mark.parametrize("what", [slow("socketpair"), "Popen"])
 def test_a_start_that_fails_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_start_that_fails_leaves_nothing_behind(
         assert moo.spawn(Counter).pid() != os.getpid()
 
 
+@pytest.mark.slow
 def test_the_interactive_interpreter_works(tmp_path: Path) -> None:
     lines = programs.textwrap.dedent(PLAIN).replace("\n\nprint", "\n\n\nprint")
     done = subprocess.run(

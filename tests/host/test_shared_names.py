@@ -14,7 +14,6 @@ from mooactor.cli.client import Client, homes
 from tests.conftest import eventually
 from tests.host.homes import OtherHome
 from tests.host.programs import Program
-from tests.marks import slow
 
 OTHER = """
 import mooactor as moo
@@ -50,9 +49,6 @@ class Counter:
 
     def total(self, array):
         return float(array.sum())
-
-    def numbers(self):
-        yield from range(1 << 30)
 
     def stays(self):
         threading.Event().wait()
@@ -189,7 +185,8 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("how", ["kill", slow("shutdown")])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "shutdown"])
 def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(other, shares, how):
     program = other("counter", "unknown")
     with shares():
@@ -216,17 +213,6 @@ def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(other, shares
             with pytest.raises(moo.ActorDied, match=r"its session has ended: .*"):
                 finder.ask.options(timeout=60)(handle, 1)
             moo.kill(handle)
-
-
-@pytest.mark.slow
-def test_an_actor_gives_up_the_stream_of_a_session_that_has_ended(other, shares):
-    with shares():
-        mine = moo.on(Counter, name="source").spawn()
-        program = other()
-        stream = "globals().setdefault('stream', iter(moo.lookup('source').numbers()))"
-        assert program.ask(f"next({stream})") == "0"
-        program.close()
-        assert mine.add.options(timeout=60).remote(3).get() == 3
 
 
 @pytest.mark.slow
@@ -291,6 +277,7 @@ def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(shares, other
         assert mine.add(5) == 5
 
 
+@pytest.mark.slow
 def test_a_session_whose_home_closes_its_door_is_told_nothing_more(shares, other_home):
     with shares():
         other_home.visit(address_of_home())

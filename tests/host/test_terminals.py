@@ -147,6 +147,7 @@ def test_an_unread_pipe_holds_up_nobody_and_lines_are_counted(
     assert count_of_lost(text) > 0
 
 
+@pytest.mark.slow
 def test_a_terminal_that_shows_nothing_holds_nobody_up(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     termios.tcflow(slave, termios.TCOOFF)  # as Ctrl-S does

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,35 +50,29 @@ SIGSTOP, restarts |                    |ok  |ok    |ok     |ok   |ok    |ok   |o
 LINES = lines_of(TABLE)
 
 
-@contextlib.contextmanager
-def fault(name: str, scene: Scene, partner: Any) -> Iterator[None]:
-    """It has struck within, and is over afterwards."""
-    thread = threading.Thread(target=moo.stop, args=(scene.victim,))
+def strike(name: str, scene: Scene, partner: Any) -> None:
+    """The fault, and what was held up goes on."""
     pid = scene.process.pid
+    stopping = threading.Thread(target=moo.stop, args=(scene.victim,))
     if name == "SIGKILL":
         os.kill(pid, signal.SIGKILL)
-        scene.gone()
     elif name == "link":
         moo.link(partner, scene.victim)
         partner.crash.tell()
-        scene.gone()
     elif name == "moo.kill":
         moo.kill(scene.victim)
     elif name == "moo.stop":
-        thread.start()
+        stopping.start()
+        scene.go_on()
+        stopping.join()
     elif name == "SIGSTOP":
         stop(pid)
-        with pytest.raises(moo.CallTimeout):
-            scene.runs.get(timeout=0.2)
+        assert end_of(partial(scene.runs.get, timeout=0.2)) == "CallTimeout ?"
         os.kill(pid, signal.SIGCONT)
+        scene.go_on()
     else:
         scene.order(name)
-        scene.gone()
-    scene.go_on()
-    yield
     scene.known()
-    if thread.ident:
-        thread.join()
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -86,8 +81,7 @@ def test_how_it_ends(spawn: Callable[..., Any], tmp_path: Path, line: str) -> No
     restart = moo.Restart(max=1) if restarts else None
     victim = spawn(moo.on(Victim, restart=restart))
     scene = Scene(victim, spawn(Bystander), tmp_path)
-    with fault(name, scene, spawn(Victim)):
-        pass
+    strike(name, scene, spawn(Victim))
     assert scene.ends() == LINES[line]
 
 

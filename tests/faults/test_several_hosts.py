@@ -23,7 +23,7 @@ from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
 from tests.faults.cast import WAIT_S, Bystander, Scene, Victim, driving, lines_of
 from tests.marks import slow
-from tests.processes import Process, stop
+from tests.processes import stop
 
 # fmt: off
 TABLE = """
@@ -180,6 +180,17 @@ def place(net: Cluster) -> Iterator[Callable[..., Any]]:
         moo.kill(handle)
 
 
+def test_a_death_on_another_host_is_told_with_its_last_lines(
+    place: Callable[..., Any], tmp_path: Path
+) -> None:
+    order = tmp_path / "order"
+    order.write_text("crash")
+    with pytest.raises(moo.ActorDied, match="SIGSEGV") as caught:
+        place("b", Victim).obey(order, tmp_path / "begun")
+    assert caught.value.cause is not None
+    assert caught.value.cause.stderr[-1:] == ("last words",)
+
+
 def test_a_partition_that_heals_loses_nothing_and_repeats_nothing(
     net: Cluster, place: Callable[..., Any]
 ) -> None:
@@ -219,24 +230,6 @@ def test_what_many_processes_of_a_host_get_crosses_the_network_once(
     made = far[0].make.remote(size, 3)
     assert crosses("d", lambda: far[1].take(made)) < 0.1
     busy.get()
-
-
-@pytest.mark.slow
-def test_who_was_to_hand_it_on_and_died_is_replaced(
-    net: Cluster, place: Callable[..., Any]
-) -> None:
-    far = [place("b", Peer) for _ in range(3)]
-    for peer in far:
-        assert peer.take(np.ones(SOME, np.uint8)) == 1
-    process, before = Process.of(far[0].pid()), net.network.sent("d")
-    with net.network.slow("b", 160):
-        ref = moo.put(np.full(16 * SOME, 8, np.uint8))
-        calls = [peer.take.remote(ref) for peer in far]
-        assert eventually(lambda: net.network.sent("d") > before + SOME)
-        process.kill()
-        with pytest.raises(moo.ActorDied):
-            calls[0].get(WAIT_S)
-        assert moo.get(calls[1:], WAIT_S) == [8, 8]
 
 
 @pytest.mark.slow

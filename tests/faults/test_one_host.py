@@ -32,19 +32,14 @@ fault              | error                 | runs | queued | retried | later | s
 SIGKILL            | ActorDied signal      | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SD
 SIGKILL, restarts  | ActorRestarted signal | ?    | no     | ok      | ok    | ?      | ran   | ?      | ?   | no    | SDRX
 crash              | ActorDied signal      | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SD
-crash, restarts    | ActorRestarted signal | ?    | no     | ok      | ok    | ?      | ran   | ?      | ?   | no    | SDRX
 exit               | ActorDied exit        | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SD
-exit, restarts     | ActorRestarted exit   | ?    | no     | ok      | ok    | ?      | ran   | ?      | ?   | no    | SDRX
 leave              | ActorDied exit        | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SD
-leave, restarts    | ActorRestarted exit   | ?    | no     | ok      | ok    | ?      | ran   | ?      | ?   | no    | SDRX
 link               | ActorDied link        | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SD
 link, restarts     | ActorRestarted link   | ?    | no     | ok      | ok    | ?      | ran   | ?      | ?   | no    | SDRX
 moo.kill           | ActorDied killed      | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SX
-moo.kill, restarts | ActorDied killed      | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SX
 moo.stop           | ActorDied stopped     | ok   | ok     | ok      | no    | ok     | ok    | ok     | ?   | ok    | SX
 moo.stop, restarts | ActorDied stopped     | ok   | ok     | ok      | no    | ok     | ok    | ok     | ?   | ok    | SX
 SIGSTOP            |                       | ok   | ok     | ok      | ok    | ok     | ok    | ok     | ok  | ok    | SX
-SIGSTOP, restarts  |                       | ok   | ok     | ok      | ok    | ok     | ok    | ok     | ok  | ok    | SX
 """  # noqa: E501
 # fmt: on
 LINES = lines_of(TABLE)

@@ -137,10 +137,6 @@ class Scene:
         if not self._order.exists():
             self.order("go_on")
 
-    def gone(self) -> None:
-        """Wait for the end of the victim's process."""
-        assert eventually(lambda: not self.process.is_running())
-
     def known(self) -> None:
         """Wait until the call that runs has ended."""
         self.runs.exception(timeout=WAIT_S)

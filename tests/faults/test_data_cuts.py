@@ -23,7 +23,6 @@ import mooactor as moo
 from tests.actors.counter import Counter
 from tests.actors.networks.conftest import transport, warm_up  # noqa: F401
 from tests.actors.networks.peers import (
-    AT_MOST_S,
     PATIENCE_S,
     SOME,
     Peer,
@@ -154,32 +153,15 @@ def test_data_crosses_the_cable_each_way(peers: Peers, cable: Cable) -> None:
     assert eventually(nothing_left)
 
 
-@pytest.mark.parametrize(
-    ("how", "start"),
-    [
-        ("pulled", WAYS["argument"]),
-        slow("pulled", WAYS["result"]),
-        slow("pulled", all_ways),
-        slow("swallowing", all_ways),
-    ],
-)
+@pytest.mark.parametrize("how", ["pulled", slow("swallowing")])
 def test_a_cut_ends_all_that_is_under_way_and_the_next_calls_work(
-    peers: Peers, cable: Cable, how: str, start: Start
+    peers: Peers, cable: Cable, how: str
 ) -> None:
-    """Some of it begins only when what was sent before has ended, and that again has
-    to wait for others: it does not add up."""
-    seen = len(peers.far.sizes())
-    with under_way(cable, start, peers, SIZE) as calls, getattr(cable, how)():
-        cut = time.monotonic()
+    with under_way(cable, all_ways, peers, SIZE) as calls, getattr(cable, how)():
         ends = [future(ref) for ref in calls]
-        took_s = time.monotonic() - cut
-    assert took_s < 3 * AT_MOST_S  # well below the patience of `future` for each
-    if start is all_ways:
-        assert len([end for end in ends if end != "well"]) >= len(WAYS)
-    else:  # arguments that were lost did not run, and a result that was lost did
-        lost_arguments = start is WAYS["argument"]
-        assert ends == [f"delivered={not lost_arguments}"]
-        assert len(peers.far.sizes()) == seen
+    assert len([end for end in ends if end != "well"]) >= len(WAYS)
+    # A result that was lost says that the call ran, and an argument that it did not.
+    assert ends[:2] == ["delivered=True", "delivered=False"]
     assert works_again(peers)
 
 

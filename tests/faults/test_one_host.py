@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,57 +28,46 @@ from tests.processes import Process, stop
 
 # fmt: off
 TABLE = """
-fault             |error               |runs|queued|retried|later|stream|there|handed|put|group|news
-SIGKILL           |ActorDied signal    |?   |no    |no     |no   |?     |ran  |?     |?  |no   |SD
-SIGKILL, restarts |ActorRestarted signal|?  |no    |ok     |ok   |?     |ran  |?     |?  |no   |SDRX
-crash             |ActorDied signal    |?   |no    |no     |no   |?     |ran  |?     |?  |no   |SD
-crash, restarts   |ActorRestarted signal|?  |no    |ok     |ok   |?     |ran  |?     |?  |no   |SDRX
-exit              |ActorDied exit      |?   |no    |no     |no   |?     |ran  |?     |?  |no   |SD
-exit, restarts    |ActorRestarted exit |?   |no    |ok     |ok   |?     |ran  |?     |?  |no   |SDRX
-leave             |ActorDied exit      |?   |no    |no     |no   |?     |ran  |?     |?  |no   |SD
-leave, restarts   |ActorRestarted exit |?   |no    |ok     |ok   |?     |ran  |?     |?  |no   |SDRX
-link              |ActorDied link      |?   |no    |no     |no   |?     |ran  |?     |?  |no   |SD
-link, restarts    |ActorRestarted link |?   |no    |ok     |ok   |?     |ran  |?     |?  |no   |SDRX
-moo.kill          |ActorDied killed    |?   |no    |no     |no   |?     |ran  |?     |?  |no   |SX
-moo.kill, restarts|ActorDied killed    |?   |no    |no     |no   |?     |ran  |?     |?  |no   |SX
-moo.stop          |ActorDied stopped   |ok  |ok    |ok     |no   |ok    |ok   |ok    |?  |ok   |SX
-moo.stop, restarts|ActorDied stopped   |ok  |ok    |ok     |no   |ok    |ok   |ok    |?  |ok   |SX
-SIGSTOP           |                    |ok  |ok    |ok     |ok   |ok    |ok   |ok    |ok |ok   |SX
-SIGSTOP, restarts |                    |ok  |ok    |ok     |ok   |ok    |ok   |ok    |ok |ok   |SX
+fault              | error                 | runs | queued | retried | later | stream | there | handed | put | group | news
+SIGKILL            | ActorDied signal      | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SD
+SIGKILL, restarts  | ActorRestarted signal | ?    | no     | ok      | ok    | ?      | ran   | ?      | ?   | no    | SDRX
+crash              | ActorDied signal      | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SD
+exit               | ActorDied exit        | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SD
+leave              | ActorDied exit        | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SD
+link               | ActorDied link        | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SD
+link, restarts     | ActorRestarted link   | ?    | no     | ok      | ok    | ?      | ran   | ?      | ?   | no    | SDRX
+moo.kill           | ActorDied killed      | ?    | no     | no      | no    | ?      | ran   | ?      | ?   | no    | SX
+moo.stop           | ActorDied stopped     | ok   | ok     | ok      | no    | ok     | ok    | ok     | ?   | ok    | SX
+moo.stop, restarts | ActorDied stopped     | ok   | ok     | ok      | no    | ok     | ok    | ok     | ?   | ok    | SX
+SIGSTOP            |                       | ok   | ok     | ok      | ok    | ok     | ok    | ok     | ok  | ok    | SX
 """  # noqa: E501
 # fmt: on
 LINES = lines_of(TABLE)
 
 
-@contextlib.contextmanager
-def fault(name: str, scene: Scene, partner: Any) -> Iterator[None]:
-    """It has struck within, and is over afterwards."""
-    thread = threading.Thread(target=moo.stop, args=(scene.victim,))
+def strike(name: str, scene: Scene, partner: Any) -> None:
+    """The fault, and what was held up goes on."""
     pid = scene.process.pid
+    stopping = threading.Thread(target=moo.stop, args=(scene.victim,))
     if name == "SIGKILL":
         os.kill(pid, signal.SIGKILL)
-        scene.gone()
     elif name == "link":
         moo.link(partner, scene.victim)
         partner.crash.tell()
-        scene.gone()
     elif name == "moo.kill":
         moo.kill(scene.victim)
     elif name == "moo.stop":
-        thread.start()
+        stopping.start()
+        scene.go_on()
+        stopping.join()
     elif name == "SIGSTOP":
         stop(pid)
-        with pytest.raises(moo.CallTimeout):
-            scene.runs.get(timeout=0.2)
+        assert end_of(partial(scene.runs.get, timeout=0.2)) == "CallTimeout ?"
         os.kill(pid, signal.SIGCONT)
+        scene.go_on()
     else:
         scene.order(name)
-        scene.gone()
-    scene.go_on()
-    yield
     scene.known()
-    if thread.ident:
-        thread.join()
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -86,8 +76,7 @@ def test_how_it_ends(spawn: Callable[..., Any], tmp_path: Path, line: str) -> No
     restart = moo.Restart(max=1) if restarts else None
     victim = spawn(moo.on(Victim, restart=restart))
     scene = Scene(victim, spawn(Bystander), tmp_path)
-    with fault(name, scene, spawn(Victim)):
-        pass
+    strike(name, scene, spawn(Victim))
     assert scene.ends() == LINES[line]
 
 

@@ -33,11 +33,7 @@ KEY = bytes(envelope.KEY_BYTES)
 KILLED, STOPPED = {"kind": "signal", "signal": 9}, {"kind": "stopped", "exitcode": 0}
 
 
-class Member:
-    def ping(self) -> None: ...
-
-
-SPEC = interface_of(Member).methods["ping"]
+SPEC = interface_of(type("Member", (), {"ping": lambda self: None})).methods["ping"]
 
 
 def records_of(sender: int, packed: bytes) -> list[envelope.Record]:
@@ -129,26 +125,12 @@ class World:
         values: Any = SimpleNamespace(producer_lost=lambda link, why: None)
         sender = Sender(self.post, self.links, housekeeper.arm)  # type: ignore[arg-type]
         nothing: Any = None
-        self.caller = Caller(
-            self.links,
-            sender,
-            poller,
-            housekeeper,
-            SimpleNamespace(inbound=None),  # type: ignore[arg-type]
-            values,
-            nothing,
-            nothing,
-            sender.flush,
-            errors.session_ended,
-        )
-        self.deaths = Deaths(
-            self.links,
-            self.caller.losses,
-            poller,
-            housekeeper,
-            self.post.directory,
-            lambda death: self.post.forget(death.process_id),
-        )
+        payloads: Any = SimpleNamespace(inbound=None)
+        beside = payloads, values, nothing, nothing, sender.flush, errors.session_ended
+        self.caller = Caller(self.links, sender, poller, housekeeper, *beside)
+        forget = lambda death: self.post.forget(death.process_id)  # noqa: E731
+        parts = self.links, self.caller.losses, poller, housekeeper
+        self.deaths = Deaths(*parts, self.post.directory, forget)
         self.callers = [
             self.schedule.add("waits", self.calls(0, BLOCKING)),
             self.schedule.add("again", self.calls(10**4, LATER)),
@@ -178,14 +160,8 @@ class World:
         return run
 
     def notice(self, incarnation: int, record: Any, following: int | None) -> None:
-        self.deaths.on_notice(
-            {
-                "id": ACTOR,
-                "incarnation": incarnation,
-                "record": record,
-                "following": following,
-            }
-        )
+        notice = {"id": ACTOR, "incarnation": incarnation, "record": record}
+        self.deaths.on_notice({**notice, "following": following})
 
     def dies(self, times: int, for_good: bool) -> None:
         """The housekeeper is told of deaths of an actor that answers nothing."""
@@ -269,9 +245,7 @@ def run(world: World, *others: Callable[[], None]) -> None:
     """All threads of a world, to their ends."""
     threads = [world.schedule.add(f"thread {n}", one) for n, one in enumerate(others)]
     world.schedule.run([])
-    assert [one.error for one in (*world.callers, *threads)] == [None] * (
-        2 + len(threads)
-    )
+    assert {one.error for one in (*world.callers, *threads)} == {None}
     world.check()
 
 

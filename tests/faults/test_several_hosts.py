@@ -12,7 +12,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,30 +24,30 @@ from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
 from tests.faults.cast import WAIT_S, Bystander, Scene, Victim, driving, lines_of
 from tests.marks import slow
-from tests.processes import Process, stop
+from tests.processes import stop
 
 # fmt: off
 TABLE = """
-fault                 |error             |runs|queued|retried|later|stream|there|handed|put|group|news
-SIGKILL               |ActorDied signal  |?   |?     |?      |no   |?     |ran  |?     |?  |?    |SD
-SIGKILL, restarts     |ActorRestarted signal|?|?     |ok     |ok   |?     |ran  |?     |?  |?    |SDRX
-agent killed          |ActorDied host    |?   |?     |?      |no   |?     |ran  |?     |?  |?    |SD
-agent killed, restarts|ActorRestarted host|?  |?     |ok     |ok   |?     |ran  |?     |?  |?    |SDRX
-cable cut             |ActorDied host    |?   |?     |?      |no   |?     |ran  |?     |?  |?    |SD
-cable cut, restarts   |ActorRestarted host|?  |?     |ok     |ok   |?     |ran  |?     |?  |?    |SDRX
-b to d lost           |ActorDied host    |?   |?     |?      |no   |?     |ran  |?     |?  |?    |SD
-b to d lost, restarts |ActorRestarted host|?  |?     |ok     |ok   |?     |ran  |?     |?  |?    |SDRX
-d to b lost           |ActorDied host    |?   |?     |?      |no   |?     |ran  |?     |?  |?    |SD
-d to b lost, restarts |ActorRestarted host|?  |?     |ok     |ok   |?     |ran  |?     |?  |?    |SDRX
-cut for a second      |                  |ok  |ok    |ok     |ok   |ok    |ok   |ok    |ok |ok   |SX
-agent stands still    |                  |ok  |ok    |ok     |ok   |ok    |ok   |ok    |ok |ok   |SX
-actor stands still    |                  |ok  |ok    |ok     |ok   |ok    |ok   |ok    |ok |ok   |SX
-holds the GIL         |                  |ok  |ok    |ok     |ok   |ok    |ok   |ok    |ok |ok   |SX
-broker killed         |                  |ok  |ok    |ok     |ok   |ok    |ok   |ok    |ok |ok   |SX
+fault                  | error                 | runs | queued | retried | later | stream | there | handed | put | group | news
+SIGKILL                | ActorDied signal      | ?    | ?      | ?       | no    | ?      | ran   | ?      | ?   | ?     | SD
+SIGKILL, restarts      | ActorRestarted signal | ?    | ?      | ok      | ok    | ?      | ran   | ?      | ?   | ?     | SDRX
+agent killed           | ActorDied host        | ?    | ?      | ?       | no    | ?      | ran   | ?      | ?   | ?     | SD
+agent killed, restarts | ActorRestarted host   | ?    | ?      | ok      | ok    | ?      | ran   | ?      | ?   | ?     | SDRX
+cable cut              | ActorDied host        | ?    | ?      | ?       | no    | ?      | ran   | ?      | ?   | ?     | SD
+cable cut, restarts    | ActorRestarted host   | ?    | ?      | ok      | ok    | ?      | ran   | ?      | ?   | ?     | SDRX
+b to d lost            | ActorDied host        | ?    | ?      | ?       | no    | ?      | ran   | ?      | ?   | ?     | SD
+b to d lost, restarts  | ActorRestarted host   | ?    | ?      | ok      | ok    | ?      | ran   | ?      | ?   | ?     | SDRX
+d to b lost            | ActorDied host        | ?    | ?      | ?       | no    | ?      | ran   | ?      | ?   | ?     | SD
+d to b lost, restarts  | ActorRestarted host   | ?    | ?      | ok      | ok    | ?      | ran   | ?      | ?   | ?     | SDRX
+cut for a second       |                       | ok   | ok     | ok      | ok    | ok     | ok    | ok     | ok  | ok    | SX
+agent stands still     |                       | ok   | ok     | ok      | ok    | ok     | ok    | ok     | ok  | ok    | SX
+actor stands still     |                       | ok   | ok     | ok      | ok    | ok     | ok    | ok     | ok  | ok    | SX
+holds the GIL          |                       | ok   | ok     | ok      | ok    | ok     | ok    | ok     | ok  | ok    | SX
+broker killed          |                       | ok   | ok     | ok      | ok    | ok     | ok    | ok     | ok  | ok    | SX
 """  # noqa: E501
 # fmt: on
 LINES = lines_of(TABLE)
-SLOW = ("b to d lost", "d to b lost", "holds the GIL")
+SLOW = ("b to d lost", "d to b lost", "holds the GIL", "actor stands still")
 FAULTS = dict.fromkeys(line.partition(",")[0] for line in LINES)
 #: Less than any patience with a host or a connection.
 SHORT_S = 1.2
@@ -102,20 +103,13 @@ def fault(name: str, net: Cluster, scenes: list[Scene]) -> Iterator[None]:
     assert eventually(lambda: has_both(net))
 
 
-class Ends(NamedTuple):
-    """What is left of a fault for its tests."""
-
-    fault: str
-    found: dict[str, dict[str, str]]
-    gone: bool  # the processes of the victims, if these died
-
-
 @pytest.fixture(scope="module", params=[slow(f) if f in SLOW else f for f in FAULTS])
 def ends(
     request: pytest.FixtureRequest,
     net: Cluster,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Ends:
+) -> dict[str, dict[str, str]]:
+    """Of one fault, by line."""
     name = request.param
     scenes = {}
     for line in (line for line in LINES if line.partition(",")[0] == name):
@@ -130,17 +124,14 @@ def ends(
             scene.go_on()
             scene.known()
     found = {line: scene.ends() for line, scene in scenes.items()}
-    gone = all(
-        eventually(lambda s=scene: not s.process.is_running())
-        for scene in scenes.values()
-    )
-    return Ends(name, found, gone)
+    for scene in scenes.values():  # a host that is cut off has ended them
+        assert eventually(lambda s=scene: not s.process.is_running())
+    return found
 
 
-def test_how_it_ends(ends: Ends) -> None:
-    for line, found in ends.found.items():
+def test_how_it_ends(ends: dict[str, dict[str, str]]) -> None:
+    for line, found in ends.items():
         assert found == LINES[line], line
-    assert ends.gone  # a host that is cut off has ended the session's actors
 
 
 # -- calls and data under way --------------------------------------------------------
@@ -178,6 +169,17 @@ def place(net: Cluster) -> Iterator[Callable[..., Any]]:
     yield place
     for handle in placed:
         moo.kill(handle)
+
+
+def test_a_death_on_another_host_is_told_with_its_last_lines(
+    place: Callable[..., Any], tmp_path: Path
+) -> None:
+    order = tmp_path / "order"
+    order.write_text("crash")
+    with pytest.raises(moo.ActorDied, match="SIGSEGV") as caught:
+        place("b", Victim).obey(order, tmp_path / "begun")
+    assert caught.value.cause is not None
+    assert caught.value.cause.stderr[-1:] == ("last words",)
 
 
 def test_a_partition_that_heals_loses_nothing_and_repeats_nothing(
@@ -219,24 +221,6 @@ def test_what_many_processes_of_a_host_get_crosses_the_network_once(
     made = far[0].make.remote(size, 3)
     assert crosses("d", lambda: far[1].take(made)) < 0.1
     busy.get()
-
-
-@pytest.mark.slow
-def test_who_was_to_hand_it_on_and_died_is_replaced(
-    net: Cluster, place: Callable[..., Any]
-) -> None:
-    far = [place("b", Peer) for _ in range(3)]
-    for peer in far:
-        assert peer.take(np.ones(SOME, np.uint8)) == 1
-    process, before = Process.of(far[0].pid()), net.network.sent("d")
-    with net.network.slow("b", 160):
-        ref = moo.put(np.full(16 * SOME, 8, np.uint8))
-        calls = [peer.take.remote(ref) for peer in far]
-        assert eventually(lambda: net.network.sent("d") > before + SOME)
-        process.kill()
-        with pytest.raises(moo.ActorDied):
-            calls[0].get(WAIT_S)
-        assert moo.get(calls[1:], WAIT_S) == [8, 8]
 
 
 @pytest.mark.slow

@@ -15,20 +15,20 @@ from tests.process.hosts import Hosts, Proxy
 MARK = 30_000  # bytes: it travels beside no data, and through the buffers of a socket
 
 
-def to_guest(two: Hosts, cls: type = Guest) -> tuple[Any, Proxy]:
+def to_guest(two: Hosts) -> tuple[Any, Proxy]:
     """An actor whose calls go through a proxy; its replies come straight."""
-    guest = two.start("b", cls)
+    guest = two.start("b", Guest)
     actor_id = guest._actor_id
     assert eventually(lambda: two.agent.members[actor_id].place)
     return guest, two.agent.proxy(actor_id)
 
 
-def from_guest(two: Hosts, cls: type = Guest) -> tuple[Any, Proxy]:
+def from_guest(two: Hosts) -> tuple[Any, Proxy]:
     """One whose replies come through a proxy; calls go straight."""
     driver = current_runtime().process_id
     assert eventually(lambda: two.agent.members[driver].place)
     proxy = two.agent.proxy(driver)
-    return two.start("b", cls), proxy
+    return two.start("b", Guest), proxy
 
 
 def lose(guest: Any, proxy: Proxy, send: Callable[[], Any]) -> Any:

@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""Hosts that are lost, or stand still for long, and come back."""
+"""Hosts that are lost and come back, and processes that others cannot connect to."""
 
 from __future__ import annotations
 
-import os
-import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import mooactor as moo
+from mooactor.control.addresses import is_kept_here
 from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
 from tests.faults.cast import WAIT_S, Victim, driving
-from tests.process import programs
 from tests.processes import Process, stop
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -52,6 +49,7 @@ class Parent:
         self.child = moo.on(Victim, host="b").spawn()
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_host_undoes_no_state_that_a_caller_has_seen(
     fragile: Cluster, tmp_path: Path
 ) -> None:
@@ -73,43 +71,7 @@ def test_the_loss_of_a_host_undoes_no_state_that_a_caller_has_seen(
     assert counter.add.options(retries=10).remote().get(timeout=WAIT_S) == 3
 
 
-ASKS_FOR_ALL = """
-    import sys
-    import mooactor as moo
-
-    class Idle:
-        pass
-
-    with moo.init(sys.argv[1], local=False):
-        try:
-            moo.on(Idle, host="b", num_cpus=int(sys.argv[2])).spawn()
-            print("given")
-        except moo.PlacementError as error:
-            print(error)
-"""
-
-
-def test_a_host_that_stood_still_keeps_what_is_reserved_after_its_return(
-    fragile: Cluster, tmp_path: Path
-) -> None:
-    (cpus,) = [row["cpus"] for row in moo.hosts() if row["name"] == "b"]
-    victim = moo.on(
-        Victim, host="b", num_cpus=cpus, restart=moo.Restart(max=100)
-    ).spawn()
-    old, agent = Process.of(victim.pid()), fragile.members["b"].pid
-    waits = victim.wait.remote(tmp_path / "gate")
-    stop(agent)
-    with pytest.raises((moo.ActorRestarted, moo.ActorDied)):
-        waits.get(timeout=WAIT_S)
-    os.kill(agent, signal.SIGCONT)
-    assert victim.pid.options(retries=100).remote().get(timeout=WAIT_S) != old.pid
-    # So the agent has closed what it had of the session before.
-    assert eventually(lambda: not old.is_running())
-    program = programs.write(tmp_path / "asks.py", ASKS_FOR_ALL)
-    done = programs.run(program, fragile.address, str(cpus))
-    assert "all is reserved" in done.stdout, done
-
-
+@pytest.mark.slow
 def test_a_host_that_has_lost_its_driver_ends_the_actors_by_itself(
     fragile: Cluster,
 ) -> None:
@@ -118,3 +80,41 @@ def test_a_host_that_has_lost_its_driver_ends_the_actors_by_itself(
     with fragile.network.cut_off("d"):
         assert eventually(lambda: not any(p.is_running() for p in processes))
         assert eventually(lambda: not list(directory.glob("mooactor-*")))
+
+
+@pytest.mark.slow
+def test_calls_end_and_say_why_if_their_replies_cannot_come(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MOOACTOR_BIND", "127.0.0.1")  # where nobody else comes to
+    order, begun = tmp_path / "order", tmp_path / "begun"
+    order.write_text("go_on")
+    with cluster("b") as made, driving(made):
+        far = moo.on(Victim, host="b").spawn()
+        called, stream = far.obey.remote(order, begun), far.items(order)
+        for get in (called.get, lambda: next(stream), far.echo.remote().get):
+            with pytest.raises(moo.ActorUnavailable) as caught:
+                get()
+            assert caught.value.delivered is None
+            why = "host b has no connection to here, at tcp://127.0.0.1:"
+            assert why in str(caught.value) and "MOOACTOR_BIND" in str(caught.value)
+        assert begun.exists()  # it ran
+        assert [row["name"] for row in moo.hosts()] == ["b"]
+
+
+def test_whether_a_port_is_for_this_host_alone_is_known() -> None:
+    def kept(*hosts: str) -> bool:
+        first = socket.create_server((hosts[0], 0))
+        port = first.getsockname()[1]
+        rest = [socket.create_server((host, port)) for host in hosts[1:]]
+        try:
+            return is_kept_here(port)
+        finally:
+            for server in (first, *rest):
+                server.close()
+
+    assert kept("127.0.0.1") and kept("127.0.1.1", "127.0.0.1")
+    assert not kept("0.0.0.0")
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        assert not is_kept_here(unheard.getsockname()[1])

@@ -14,7 +14,7 @@ from mooactor.actors.children import Child
 from mooactor.actors.embedded import ensure_runtime
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
-from mooactor.control import codec
+from mooactor.control import codec, script
 from mooactor.control.interrupts import was_interrupted
 from mooactor.control.keys import every_incarnation, new_process_id
 from mooactor.control.lifeline import Message
@@ -335,6 +335,7 @@ class Spec(Generic[P, T]):
         else:
             _accepted(runtime.agent.ask(fds=payload.fds, **request), name)
         borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
+        script.now_known(actor_id, borrowing.keys)
         return handle
 
 

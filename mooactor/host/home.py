@@ -102,6 +102,7 @@ class Home:
         self.config = config
         self.logs.configure(config)
         self.sites.configure(config)
+        self.sites.here.configure(config["path"], config["argv"])
         if self.on_configured is not None:
             self.on_configured(config)
 

@@ -45,6 +45,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from mooactor.control import generators
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
 from mooactor.host import pages
 from mooactor.host.starts import Starts, note_pid
@@ -132,6 +133,7 @@ def _prepare(line: Lifeline, message: Message) -> None:
             line.send({"ev": "importing", "module": name})
             _import(name)
     threads.look()
+    generators.find()
     line.send({"ev": "prepared"})
     gc.collect()
     gc.freeze()

@@ -23,7 +23,7 @@ from functools import partial
 from time import perf_counter, sleep
 from typing import Any
 
-from mooactor.control import envelope
+from mooactor.control import envelope, script
 from mooactor.control.epochs import Epochs
 from mooactor.control.keys import actor_of, every_incarnation, session_mark
 from mooactor.control.lifeline import Lifeline
@@ -92,6 +92,7 @@ class Runtime:
           AuthError: it would listen where the cluster's key does not serve.
           MooError: it cannot listen as `reach` says.
         """
+        script.begin(process_id)
         self.reach = reach
         self.network = network or Network()
         if reach is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mooactor import errors
-from mooactor.control import codec
+from mooactor.control import codec, script
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
 from mooactor.process import dump, parcel
@@ -45,6 +45,7 @@ def live(
     runs any code of the user's. `started` is called just before that.
     """
     lifeline = Lifeline(lifeline_socket)
+    script.enter()
     try:
         life["policy"] = life["policy"] and Restart(**life["policy"])
         runtime = _make_runtime(lifeline, life)

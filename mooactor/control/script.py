@@ -269,7 +269,9 @@ class Table:
         self, apart: bool
     ) -> tuple[bytes, list[str], list[pickle.PickleBuffer]]:
         """The values one after the other: what two of them share stays shared."""
-        stream, names, buffers = io.BytesIO(), [], []
+        stream = io.BytesIO()
+        names: list[str] = []
+        buffers: list[pickle.PickleBuffer] = []
         definer = Definer(stream, self, None, buffers.append if apart else None)
         while left := sorted(self._names.keys() - names):  # one may refer to others
             for name in left:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mooactor import errors
@@ -131,9 +133,10 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     breakpoints.install(runtime.directory, worker.label)
     args = tuple(_resolved(runtime, arg) for arg in args)
     kwargs = {key: _resolved(runtime, arg) for key, arg in kwargs.items()}
-    worker.instance = cls(*args, **kwargs)
+    worker.instance = worker.construct(partial(_made, worker, cls, args, kwargs))
+    del args, kwargs
     if "snapshot" in parcels:
-        worker.instance.__restore__(_taken(parcels["snapshot"]))
+        _run_hook(worker, "__restore__", _taken(parcels["snapshot"]))
     _run_hook(worker, "on_start")
     worker.current = None
     context.set(None)
@@ -177,12 +180,20 @@ def _birth_context(worker: Worker) -> CallContext:
     return CallContext(worker.parts.actor_id, worker.label, 0, 0, (), None, "__init__")
 
 
-def _run_hook(worker: Worker, name: str) -> None:
+def _made(worker: Worker, cls: Any, args: Any, kwargs: Any) -> Any:
+    context.set(worker.current)
+    return cls(*args, **kwargs)
+
+
+def _run_hook(worker: Worker, name: str, *args: Any) -> None:
     hook = getattr(worker.instance, name, None)
     if hook is None:
         return
-    result = hook()
-    if hasattr(result, "__await__"):
+    if inspect.iscoroutinefunction(hook):
+        worker.complete(hook(*args))
+        return
+    result = worker.construct(partial(hook, *args))
+    if inspect.isawaitable(result):
         worker.complete(result)
 
 

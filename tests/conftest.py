@@ -240,8 +240,11 @@ def _started(**options: Any) -> Iterator[Any]:
         handle = moo.spawn(First)
         handle.up()
         moo.kill(handle)
+        started = resources()
         yield running
-    check_for_leaks(before, "the session")
+        now = resources()  # what came meanwhile is others'
+    others = {kind: now[kind] - started[kind] for kind in now}
+    check_for_leaks({kind: before[kind] + others[kind] for kind in now}, "the session")
 
 
 def _held() -> dict[str, int]:

@@ -49,7 +49,7 @@ from mooactor.control import generators
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
 from mooactor.host import pages
 from mooactor.host.starts import Starts, note_pid
-from mooactor.process import dump
+from mooactor.process import dump, signals
 from mooactor.process.actor import threads
 from mooactor.process.actor.life import live
 from mooactor.process.current import importing
@@ -76,7 +76,7 @@ def main(fd: int, agent: int) -> None:
     die_with(agent)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals.outlive_the_job()
     name_process("moo-zygote")
     dump.install("the zygote", at_once=True)  # and the actors; see `live`
     close_all_but({*_OURS, fd})
@@ -315,10 +315,9 @@ def _become(birth: Birth, agent: int, middle: int, writer: int) -> None:
         os.setpgid(0, 0)
         note_pid(writer)
         started = partial(os.close, _keep_only([*birth.fds, writer]))
-        for number in (signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        for number in (signal.SIGINT, signal.SIGPIPE):  # the latter as Python has it
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python has it
+        signals.pass_over()
         name_process(birth.life["label"])
         lifeline = socket.socket(fileno=_LINE)
         adopted: Callable[[], None] = partial(_await_adoption, agent, middle, lifeline)

@@ -17,6 +17,7 @@ from mooactor.control.reach import Reach
 from mooactor.process import dump, parcel
 from mooactor.process.actor import breakpoints, namespaces, threads
 from mooactor.process.actor.concurrent import ConcurrentWorker
+from mooactor.process.actor.finalize import finalize
 from mooactor.process.actor.serial import SerialWorker
 from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import CallContext, context
@@ -30,6 +31,7 @@ from mooactor.process.streams import Streams
 from mooactor.process.supervision import Restart
 from mooactor.tensors.network import Network
 
+_GRACE_S = 3.0  # for what is done after `on_stop`, if nobody says otherwise
 _FIRST_PARCEL = 4  # the number of the first parcel's descriptor
 #: The agent takes no larger frames, and the type and the text are what matters.
 _MAX_FAILURE_BYTES = 1 << 20
@@ -65,10 +67,21 @@ def live(
         raise SystemExit(1) from None
     runtime.agent.tell(op="ready")
     try:
-        worker.run()
-        _end(worker)
+        try:
+            worker.run()
+            _end(worker)
+        finally:
+            _finalize(worker)
     finally:  # also on SystemExit: replies of calls that have ended leave first
         runtime.close()
+
+
+def _finalize(worker: Worker) -> None:
+    def drop() -> None:
+        worker.instance = None
+
+    grace_s = worker.parts.agent.grace_s
+    finalize(worker.label, drop, _GRACE_S if grace_s is None else grace_s)
 
 
 def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:

@@ -21,6 +21,17 @@ from typing import Any
 
 from mooactor.process.complaints import complain
 
+_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+
+
+#: Those that were open before the fork, in modules that were imported then.
+_earlier: list[Any] = []
+
+
+def find_files() -> None:
+    """Note the files of this process, for those that are forked from it."""
+    _earlier[:] = [file for file in gc.get_objects() if isinstance(file, _FILES)]
+
 
 def finalize(label: str, drop: Callable[[], Any], grace_s: float) -> None:
     """Do all that; `drop` drops the object. What raises is printed, and the rest is
@@ -62,8 +73,8 @@ def _join_threads(doing: list[str]) -> None:
 
 def _flush_files() -> None:
     """Those that nobody has closed: in globals, for instance."""
-    for file in gc.get_objects():
-        if isinstance(file, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
+    for file in (*gc.get_objects(), *_earlier):
+        if isinstance(file, _FILES):
             try:
                 if not file.closed:
                     file.flush()

@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope, inspection
+from mooactor.control.complaints import complain
 from mooactor.control.keys import every_incarnation
 from mooactor.control.lifeline import Message
 from mooactor.process import current as _process
@@ -49,7 +50,6 @@ from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import context
-from mooactor.process.complaints import complain
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.started import StartedCalls

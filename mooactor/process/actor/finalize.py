@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from mooactor.process.complaints import complain
+from mooactor.control.complaints import complain
 
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 

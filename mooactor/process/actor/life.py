@@ -12,6 +12,7 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control import codec, script
+from mooactor.control.complaints import complain
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
 from mooactor.process import dump, parcel
@@ -21,7 +22,6 @@ from mooactor.process.actor.finalize import finalize
 from mooactor.process.actor.serial import SerialWorker
 from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import CallContext, context
-from mooactor.process.complaints import complain
 from mooactor.process.current import importing, set_current_runtime
 from mooactor.process.interface import interface_of
 from mooactor.process.objects.future import Future

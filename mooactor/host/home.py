@@ -50,7 +50,10 @@ from mooactor.process.started import bury
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
 
-_PER_SESSION = ("directory", "key", "memory_limit", "network", "seed", "reach")
+_PER_SESSION = (
+    *("directory", "key", "memory_limit", "network"),
+    *("seed", "setup", "reach"),
+)
 
 
 class Home:

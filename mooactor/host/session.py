@@ -77,6 +77,7 @@ class Session:
         network: Network,
         debug: bool | None = None,
         seed: int | None = None,
+        setup: bytes | None = None,
         sigusr1: bool | None = None,
         membership: Joining | None = None,
     ) -> None:
@@ -109,6 +110,7 @@ class Session:
                     **_joining(membership),
                     "process_id": process_id,
                     "seed": seed,
+                    "setup": setup,
                     "path": place.path,
                     "place": place.plain(),
                     "reach": reach,

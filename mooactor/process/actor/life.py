@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import socket
@@ -132,6 +133,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     parcels = _parcels(life)
     try:
         with importing():
+            _set_up(life.get("setup"))
             cls, args, kwargs = _taken(parcels["payload"])
     except ModuleNotFoundError as error:
         raise _not_found_here(error, Reach.of_plain(life.get("reach"))) from None
@@ -154,6 +156,17 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     worker.current = None
     context.set(None)
     return worker
+
+
+def _set_up(packed: bytes | None) -> None:
+    """What the program wants first in each actor's process; see `moo.init`."""
+    if packed is None:
+        return
+    setup = codec.decode(packed)
+    if isinstance(setup, str):
+        module, _, name = setup.partition(":")
+        setup = getattr(importlib.import_module(module), name)
+    setup()
 
 
 def _parcels(life: Message) -> dict[str, parcel.Parcel]:

@@ -67,8 +67,8 @@ class _State:
         self.pid = 0
         self.count = 0
         self.keys: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self.own: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-        self.received: dict[str, Any] = {}
+        self.objects: dict[str, Any] = {}  # by key; for good: they may come back
+        self.received: set[str] = set()  # the keys of those that others made
         self.coming: dict[str, Definition] = {}  # of the table that is being read
         self.known: dict[int, set[str]] = {}  # by actor: what its process has
         self.warned: set[str] = set()
@@ -105,6 +105,7 @@ class Definition(NamedTuple):
 
     key: str
     qualname: str
+    current: bool  # not one whose name another one has taken
     data: bytes
 
 
@@ -143,6 +144,9 @@ def _found(qualname: str) -> Any:
 
 
 def _is_definition(value: Any) -> bool:
+    """Whether it is one, or was before another one took its name."""
+    if _state.keys.get(value) is not None:
+        return True
     if getattr(value, "__module__", None) != _MAIN:
         return False
     name = getattr(value, "__qualname__", None)
@@ -157,15 +161,13 @@ def _key_of(value: Any) -> str:
                 _state.pid, _state.mark = os.getpid(), os.urandom(8).hex()
             _state.count += 1
             key = f"{_state.mark}.{_state.count}"
-            _state.keys[value], _state.own[key] = key, value
+            _state.keys[value], _state.objects[key] = key, value
     return key
 
 
 def _defined(key: str, qualname: str) -> Any:
     """In the receiver: the definition of that key."""
-    found = _state.received.get(key)
-    if found is None:
-        found = _state.own.get(key)
+    found = _state.objects.get(key)
     if found is None and key in _state.coming:
         row = _state.coming[key]
         found = pickle.loads(row.data)  # `_built` notes it before it is complete
@@ -179,16 +181,17 @@ def _defined(key: str, qualname: str) -> Any:
 
 def _built(key: str, make: Callable[..., Any], *args: Any) -> Any:
     made = make(*args)
-    _state.received[key] = made
+    _state.objects[key] = made
     _state.keys[made] = key
+    _state.received.add(key)
     return made
 
 
 def _install(row: Definition, value: Any) -> None:
     """Under its name, unless this process has something of its own there."""
     name = row.qualname
-    if "." in name:
-        return  # it is in the class that it belongs to
+    if "." in name or not row.current:
+        return  # it is in the class that it belongs to, or has no name any more
     there = _main().get(name)
     try:
         ours = there is not None and _state.keys.get(there) not in _state.received
@@ -214,11 +217,12 @@ class Table:
         """Note a definition, and all that it refers to; returns its key."""
         key = _key_of(value)
         if key not in self._known and key not in self.rows:
-            row = Definition(key, value.__qualname__, b"")
+            current = _found(value.__qualname__) is value
+            row = Definition(key, value.__qualname__, current, b"")
             self.rows[key] = row  # before its data: definitions refer to each other
             self.rows[key] = row._replace(data=self._data_of(value))
             owner, _, rest = row.qualname.partition(".")
-            if rest:
+            if rest and current:
                 self.add(_found(owner))
         return key
 
@@ -338,7 +342,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return super().reducer_override(obj)
         if _is_definition(obj):
             owner, _, name = obj.__qualname__.rpartition(".")
-            if owner and not isinstance(obj, type):
+            if owner and not isinstance(obj, type) and _found(owner) is not None:
                 return getattr, (_found(owner), name)
             return _defined, (self._table().add(obj), obj.__qualname__)
         return self.by_value(obj)
@@ -493,7 +497,7 @@ def _take_in(content: Any, buffers: list[Any]) -> None:
         main["__spec__"] = types.SimpleNamespace(name=spec)
     for module in imports:
         importlib.import_module(module)
-    coming = {row[0]: Definition(*row) for row in rows if not _has(row[0])}
+    coming = {row[0]: Definition(*row) for row in rows if row[0] not in _state.objects}
     before, _state.coming = _state.coming, {**_state.coming, **coming}
     try:
         for key, row in coming.items():
@@ -503,12 +507,8 @@ def _take_in(content: Any, buffers: list[Any]) -> None:
             main.setdefault(name, values.load())
     except BaseException:
         for key in coming:  # it may be half made
-            _state.received.pop(key, None)
+            _state.objects.pop(key, None)
         raise
     finally:
         _state.coming = before
     now_known(sender, {row[0] for row in rows} | {_GLOBAL + name for name in names})
-
-
-def _has(key: str) -> bool:
-    return key in _state.received or key in _state.own

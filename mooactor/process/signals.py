@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import Any
 
 JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -29,7 +30,25 @@ def pass_over() -> None:
     do, too."""
     for number in JOB_SIGNALS:
         signal.signal(number, _nothing)
-    os.register_at_fork(after_in_child=_as_usual)
+    os.register_at_fork(
+        before=_hold, after_in_parent=_release, after_in_child=_as_usual
+    )
+
+
+class _Held(threading.local):
+    mask: Any = ()
+
+
+_held = _Held()
+
+
+def _hold() -> None:
+    """One that comes before the child has its usual handlers waits for them."""
+    _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
+
+
+def _release() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _held.mask)
 
 
 def _nothing(number: int, frame: Any) -> None:
@@ -42,3 +61,4 @@ def _as_usual() -> None:
         if signal.getsignal(number) is _nothing:
             usual = signal.default_int_handler if number == signal.SIGINT else None
             signal.signal(number, usual or signal.SIG_DFL)
+    _release()

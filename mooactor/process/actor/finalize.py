@@ -30,7 +30,8 @@ _earlier: list[Any] = []
 
 def find_files() -> None:
     """Note the files of this process, for those that are forked from it."""
-    _earlier[:] = [file for file in gc.get_objects() if isinstance(file, _FILES)]
+    # Not `isinstance`, which may run code of theirs.
+    _earlier[:] = [file for file in gc.get_objects() if issubclass(type(file), _FILES)]
 
 
 def finalize(label: str, drop: Callable[[], Any], grace_s: float) -> None:
@@ -44,7 +45,9 @@ def finalize(label: str, drop: Callable[[], Any], grace_s: float) -> None:
         _flush_files()
         os._exit(0)
 
-    limit = threading.Timer(min(grace_s, threading.TIMEOUT_MAX), cut)
+    # Just before the agent kills this process, so that it can still say why.
+    seconds = max(0.75 * grace_s, grace_s - 0.2)
+    limit = threading.Timer(min(seconds, threading.TIMEOUT_MAX), cut)
     limit.daemon = True
     limit.start()
     steps: tuple[tuple[str, Callable[[], Any]], ...] = (
@@ -74,7 +77,7 @@ def _join_threads(doing: list[str]) -> None:
 def _flush_files() -> None:
     """Those that nobody has closed: in globals, for instance."""
     for file in (*gc.get_objects(), *_earlier):
-        if isinstance(file, _FILES):
+        if issubclass(type(file), _FILES):
             try:
                 if not file.closed:
                     file.flush()

@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar
 
-import numpy as np
-
 from mooactor.control import codec
 from mooactor.errors import CallTimeout, InternalError
 from mooactor.learner.arguments import keys_of, refuse_other_keys
@@ -306,6 +304,8 @@ class LearnerGroup:
           TypeError: it cannot be pickled.
           PeerLost, CallTimeout, RuntimeError: as `barrier` does.
         """
+        import numpy as np  # 0.1 s of each process that never needs it
+
         size = np.zeros(1, np.int64)
         data = np.zeros(0, np.uint8)
         if self.rank == root:

@@ -50,6 +50,7 @@ class Future:
         "link",
         "request",
         "deadline",
+        "heard",
         "__weakref__",
     )
 
@@ -67,21 +68,20 @@ class Future:
         self.link: Any = None  # the `Link` to the callee, while it is pending
         self.request: Any = None  # the `Repeatable` of a call with `retries=`
         self.deadline: float | None = None  # perf_counter; see `expire`
+        self.heard = False  # see `hear`
 
     def set_raw(self, reply: Any) -> bool:
         """End it with a `Reply`, decoded by its first reader. False: it had ended
         before."""
-        if type(reply) is FailedReply and not self._results:
+        if type(reply) is FailedReply and not (self._results or self.heard):
             reply.unheard = True
         return self._set(RAW, reply)
 
     def hear(self) -> None:
         """Somebody knows of its error, if it has one, or will be told elsewhere."""
-        if not self.state:
-            self.listen(self.hear)
-            return
+        self.heard = True
         result = self._result
-        if self.state == RAW and type(result) is FailedReply:
+        if type(result) is FailedReply:
             result.unheard = False
 
     def set_value(self, value: Any) -> bool:

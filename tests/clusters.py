@@ -5,6 +5,7 @@
 namespace of its own, so nothing of it is in this machine's own network, any number of
 test runs can have one at a time, and this process is on it only `inside` a host.
 `Cluster` is a network with programs: a broker, and ``mooactor host`` where it is told.
+The fixture `whole_cluster` is one for all tests of a process, which may break it.
 
 Files and pids are the same for all hosts, so each program gets a directory for
 temporary files and a host identity of its own.
@@ -31,7 +32,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import eventually
+from mooactor.cli.client import Client
+from mooactor.host.session import current_session
+from tests.conftest import eventually, spare
 from tests.networks import inside, ip, limit, need_ipv6, remove_orphans, why_not
 from tests.processes import Process
 
@@ -416,11 +419,14 @@ class Cluster:
 
     def close(self) -> None:
         """End everything that still runs there."""
+        self._end_programs()
+        if self._is_own:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _end_programs(self) -> None:
         for program in (*self.members.values(), self.broker):
             _close(program)
         self.members, self.broker = {}, None
-        if self._is_own:
-            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _close(program: Program | None) -> None:
@@ -457,3 +463,104 @@ def cluster(hosts: str = "abc", driver: str = "d") -> Iterator[Cluster]:
             yield made.start(*hosts)
         finally:
             made.close()
+
+
+class LastingCluster(Cluster):
+    """Hosts a and b, and d for the broker and for drivers: for one test after the
+    other. Its programs are no leaks, whoever has started them anew."""
+
+    def __init__(self) -> None:
+        super().__init__(Network("abd"), broker="d")
+        self._options: dict[str, tuple[str, ...]] = {}  # of hosts that have any
+
+    def start_host(self, host: str, *options: str, wait: bool = True) -> Program:
+        self._options[host] = options
+        made = super().start_host(host, *options, wait=wait)
+        spare(made.pid, "moo-janitor")
+        return made
+
+    def start_broker(self, *options: str, wait: bool = True) -> Program:
+        made = super().start_broker(*options, wait=wait)
+        spare(made.pid)
+        return made
+
+    def mend(self, *, anew: bool = False) -> None:
+        """All is as it was at first: the cables, the programs, and what they know."""
+        if anew:
+            self._end_programs()
+        self.network.mend()
+        for program in (self.broker, *self.members.values()):
+            if program is not None and program.process.poll() is None:
+                program.process.send_signal(signal.SIGCONT)
+        if self.broker is None or self.broker.process.poll() is not None:
+            self.start_broker()
+        for host in self.members.keys() - {"a", "b"}:
+            self.members.pop(host).close()
+        for host in "ab":
+            member = self.members.get(host)
+            if not member or member.process.poll() is not None or self._options[host]:
+                self.start_host(host, wait=False)
+        self.await_ready()
+        for host in "ab":
+            spare(self.members[host].pid, "moo-janitor")
+        assert eventually(self._is_whole), self.broker
+
+    def _is_whole(self) -> bool:
+        """Whether the broker has these hosts, and no others."""
+        with self.network.inside("d"):
+            with Client(self.address, str(self.key_file)) as client:
+                rows = client.rows()
+        return sorted(row["name"] for row in rows if row["kind"] == "host") == [
+            "a",
+            "b",
+        ]
+
+    def close(self) -> None:
+        super().close()
+        self.network.close()
+
+
+@functools.cache
+def _lasting() -> LastingCluster:
+    """This process's: conftests that import `lasting_cluster` share it."""
+    return LastingCluster()
+
+
+@pytest.fixture(scope="session")
+def lasting_cluster() -> Iterator[LastingCluster]:
+    """See `whole_cluster`. For fixtures of modules, such as a session on its hosts."""
+    if why := why_not():
+        pytest.skip(why)
+    made = _lasting()
+    try:
+        made.mend()
+        yield made
+    finally:
+        made.close()
+        _lasting.cache_clear()
+
+
+@pytest.fixture
+def whole_cluster(
+    lasting_cluster: LastingCluster, request: pytest.FixtureRequest
+) -> Iterator[LastingCluster]:
+    """The cluster of this process: hosts a and b, and d for drivers. A test finds it
+    whole, and may cut cables, and stop, kill and start programs. It is mended after
+    each test, and its programs start anew after one that has failed."""
+    failed = request.session.testsfailed
+    yield lasting_cluster
+    in_use = current_session() is not None  # the session of a module is on its hosts
+    lasting_cluster.mend(anew=request.session.testsfailed > failed and not in_use)
+
+
+@contextlib.contextmanager
+def driver_on(
+    made: Cluster, host: str = "d", name: str | None = None
+) -> Iterator[None]:
+    """This process is a driver on a host of a cluster meanwhile, under that name."""
+    with pytest.MonkeyPatch.context() as patch, made.network.inside(host):
+        for key, value in made.environment(host).items():
+            patch.setenv(key, value)
+        patch.setenv("MOOACTOR_HOST_NAME", name or host)
+        patch.setenv("MOOACTOR_ADDRESS", made.address)
+        yield

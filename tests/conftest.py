@@ -35,6 +35,7 @@ import pytest
 import mooactor as moo
 import mooactor.host.session as session_module
 from mooactor.host.session import current_session
+from mooactor.process.current import known_runtime
 from tests.guardian import Guardian
 from tests.processes import VARIABLE, Process, Run
 
@@ -151,6 +152,13 @@ def resources() -> dict[str, Counter[Any]]:
         "file": files(),
         "network namespace": Counter(glob.glob(f"/run/netns/*-{os.getpid()}-*")),
     }
+
+
+def spare(pid: int, *children: str) -> None:
+    """A program, and those of its children with these names, outlast tests: no leak."""
+    below = Process.of(pid).descendants()
+    named = [process.pid for process in below if process.name() in children]
+    _State.run.spared.update([pid, *named])
 
 
 def leaked(before: dict[str, Counter[Any]]) -> dict[str, Counter[Any]]:
@@ -276,7 +284,11 @@ class Warm:
 
     @classmethod
     def _lives(cls) -> bool:
-        return cls._session is not None and current_session() is cls._session
+        """Not so if a test has put another runtime into its place, or none."""
+        session = cls._session
+        if session is None or current_session() is not session:
+            return False
+        return known_runtime() is session.runtime
 
     @classmethod
     def clean(cls, who: str) -> None:

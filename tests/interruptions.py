@@ -7,7 +7,7 @@ the end of each turn of a loop; in other places a handler cannot raise. A trace 
 in C, which runs no line of Python's, makes the signal pending before the call of which
 the point is the end. So the exception comes from where it would come from in earnest.
 
-    for point in points():
+    for point in sampled():
         point.interrupt(run)  # runs it up to there
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import dis
+import random
 import signal
 import sys
 import traceback
@@ -31,6 +32,7 @@ _TESTS = str(Path(__file__).parent)
 #: Points in a row that are missing, after which there are no others. Other threads may
 #: do some of the work, so not all runs have as many.
 _ENOUGH = 5
+_NEVER = 1 << 60
 
 _press: Any = ctypes.pythonapi["PyErr_SetInterrupt"]
 _press.argtypes = [ctypes.py_object] * 3  # as a trace function; it takes none
@@ -51,14 +53,14 @@ def points(step: int = 1) -> Iterator[Point]:
         number += step
 
 
-def pairs(step: int = 3) -> Iterator[tuple[Point, Point]]:
-    """Each point, and each of so many in what is run again after the first."""
-    number, missing = 1, 0
-    while missing < _ENOUGH:
-        for second in points(step):
-            yield (first := Point(number)), second
-        missing = missing + 1 if first.is_missing else 0
-        number += 1
+def sampled(count: int = 40, seed: int = 0) -> Iterator[Point]:
+    """So many of the points of something that is run once for each. The first run comes
+    to its end, and counts them."""
+    first = Point(_NEVER)
+    yield first
+    numbers = range(1, first.passed + 1)
+    for number in random.Random(seed).sample(numbers, min(count, len(numbers))):
+        yield Point(number)
 
 
 class Point:
@@ -71,6 +73,11 @@ class Point:
         self._left = number
         self._answers: list[str] = []
         self._before: dict[CodeType, set[int]] = {}
+
+    @property
+    def passed(self) -> int:
+        """How many points the run went through."""
+        return self._number - self._left
 
     def interrupt(
         self, run: Callable[[], object], act: Callable[[], object] | None = None

@@ -209,7 +209,7 @@ class Run:
         """`processes` without the spare ones of living sessions: the zygote forks one
         soon after an actor."""
         found = self.processes()
-        pids = {process.pid for process in found}
+        pids = {process.pid for process in found} | self.spared
         return {
             process
             for process in found

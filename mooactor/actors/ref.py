@@ -58,6 +58,10 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     def _label(self) -> str:
         return str(self._of)
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        codec.learn(cls, lambda ref: _lend(ref))  # which goes by the very type
+
     # -- reading -----------------------------------------------------------
 
     def get(self, timeout: float | None = None) -> R_co:

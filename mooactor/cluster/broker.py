@@ -42,7 +42,6 @@ the members that it is introduced to announce themselves to both.
 from __future__ import annotations
 
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -92,7 +91,8 @@ class Broker:
         self._log = log
         self._stop = stop
         self._standbys: dict[Channel, str] = {}
-        self._looked = time.monotonic()
+        self._now = node.clock.now
+        self._looked = self._now()
         self._lenient_until = 0.0
         self._sweep_at = self._looked + _SWEEP_S
         self._actions: dict[str, Callable[[Channel, Message], None]] = {
@@ -155,7 +155,7 @@ class Broker:
     def _announce(self, channel: Channel, message: Message) -> None:
         new = announcement.read(message)
         known = self.registry.is_member(channel)
-        why = self.registry.announce(channel, new, time.monotonic())
+        why = self.registry.announce(channel, new, self._now())
         if why is not None:
             channel.post({"ev": "refused", "why": why, "taken": True})
         elif not known:
@@ -187,7 +187,7 @@ class Broker:
             self._log(f"the {last} has ended")
 
     def _still(self, channel: Channel, message: Message) -> None:
-        if not self.registry.still(channel, time.monotonic(), told(message)):
+        if not self.registry.still(channel, self._now(), told(message)):
             channel.post({"ev": "announce"})
 
     def _hosts(self, channel: Channel, message: Message) -> None:
@@ -235,7 +235,7 @@ class Broker:
 
     def look(self) -> None:
         """Let go of members, and of others, that have been silent for too long."""
-        now = time.monotonic()
+        now = self._now()
         if now - self._looked > _PAUSE_S:
             # This process was stopped, or busy: what members have said is still unread.
             self._lenient_until = now + EXPIRY_S

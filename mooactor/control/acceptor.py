@@ -12,7 +12,6 @@ stands for the connection that has it now.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
@@ -113,9 +112,10 @@ class Acceptor:
 
     def _read(self) -> None:
         self._reads_soon = False
-        until = time.monotonic() + TURN_S
+        now = self._keeper.clock.now
+        until = now() + TURN_S
         try:
-            while time.monotonic() < until:
+            while now() < until:
                 self._frame(*self._router.receive())
         except zmq.Again:
             return

@@ -5,12 +5,12 @@ own, with a monitor, so no frame of one connection can be sent over the next."""
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 
 import zmq
 
 from mooactor.control import addresses, parts
+from mooactor.control.clock import Clock
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.reliable import WINDOW
 from mooactor.control.sockets import (
@@ -37,6 +37,7 @@ class Attempt:
         self,
         sockets: Sockets,
         ready: Readiness,
+        clock: Clock,
         target: tuple[str, int],
         beat_s: float,
         connect_ms: int,
@@ -51,11 +52,12 @@ class Attempt:
           ZMQError: this process can have no more sockets.
         """
         self._ready = ready
+        self._now = clock.now
         self._arrived = arrived
         self._failed = failed
         self._turned_down = False
         # An answer that comes no more is no refusal.
-        self._turns_late = time.monotonic() + HANDSHAKE_MS / 1000 / 2
+        self._turns_late = self._now() + HANDSHAKE_MS / 1000 / 2
         self._dealer = sockets.dealer(beat_s, connect_ms)
         try:
             self._monitor = sockets.monitor(self._dealer, _EVENTS)
@@ -83,7 +85,7 @@ class Attempt:
             self._ready.soon(self._read)
 
     def _read(self) -> None:
-        if self._read_until(time.monotonic() + TURN_S):
+        if self._read_until(self._now() + TURN_S):
             self._ready.soon(self._read)
 
     def _read_until(self, end: float) -> bool:
@@ -96,7 +98,7 @@ class Attempt:
             except zmq.ZMQError:
                 return False
             self._arrived(frame)
-            if time.monotonic() >= end:
+            if self._now() >= end:
                 break
         return True
 
@@ -108,7 +110,7 @@ class Attempt:
                 return
             event, _ = event_of(head)
             if event & _HANDSHAKE_FAILURES:
-                self._turned_down = time.monotonic() < self._turns_late
+                self._turned_down = self._now() < self._turns_late
             else:
                 self._ready.soon(self._finish)
                 return

@@ -31,11 +31,11 @@ pieces for longer, and its `delivered` may not come to hold.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mooactor.control import frames, plain
+from mooactor.control.clock import Clock
 from mooactor.control.reliable import (
     MAX_MESSAGE,
     WINDOW,
@@ -93,6 +93,8 @@ class Carrier(Protocol):
 class Keeper(Protocol):
     """The node that a channel belongs to."""
 
+    clock: Clock
+
     def touch(self, channel: Channel) -> None:
         """Have `Channel.flush` called soon."""
 
@@ -129,7 +131,8 @@ class Channel:
         self._end_told = False  # to the listener
         self._farewell: str | None = None  # this side has closed it, and says so
         self._farewell_sent = False  # over this connection
-        self._heard = time.monotonic()
+        self._now = keeper.clock.now
+        self._heard = self._now()
         self._ends_at: float | None = self._heard + PATIENCE_S
 
     def __repr__(self) -> str:
@@ -153,7 +156,7 @@ class Channel:
         are heard while the connection stands."""
         if self._carrier is not None and self._beat_s:
             return 0.0
-        return time.monotonic() - self._heard
+        return self._now() - self._heard
 
     @property
     def queued(self) -> int:
@@ -222,7 +225,7 @@ class Channel:
         if self.why is None and not self.peer and self._out.all_taken:
             self._leave(why)
         elif self.why is None:
-            self._ends_at = time.monotonic() + LINGER_S
+            self._ends_at = self._now() + LINGER_S
             self._keeper.watch(self)
             self._keeper.touch(self)
 
@@ -321,7 +324,7 @@ class Channel:
             self.fail(f"{self.address} broke the protocol: {error}")
             return
         self._carrier = carrier
-        self._heard = time.monotonic()
+        self._heard = self._now()
         self._farewell_sent = False
         if self._farewell is None:
             self._ends_at = None
@@ -333,7 +336,7 @@ class Channel:
         if self._carrier is None:
             return
         self._carrier = None
-        now = time.monotonic()
+        now = self._now()
         if self._beat_s:
             # It stood until then. What has come since does not say that the other side
             # hears this one: it may have gone on sending, until it gave up itself.
@@ -357,7 +360,7 @@ class Channel:
         """Act on a frame of this channel."""
         if self.why is not None:
             return
-        self._heard = time.monotonic()
+        self._heard = self._now()
         act = _ACTIONS.get(frame.kind)
         try:
             if act is None:

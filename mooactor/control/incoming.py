@@ -4,7 +4,6 @@ connection breaks; meanwhile its kernel may say that it is gone."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from mooactor.control import addresses, frames
@@ -121,7 +120,7 @@ class IncomingChannel(Channel):
         if code == REFUSED and self._asking_helps and self._carrier is None:
             self.end(f"the process that listened at {self.address} has ended")
         elif self._probe_at is not None:
-            self._probe_at = time.monotonic() + self._delay_s
+            self._probe_at = self._now() + self._delay_s
             self._delay_s = min(2 * self._delay_s, LONGEST_DELAY_S)
             self._keeper.watch(self)
 

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from mooactor.control import addresses, frames
 from mooactor.control.acceptor import Accept, Acceptor
 from mooactor.control.channel import Channel, Listener, Terms
+from mooactor.control.clock import REAL, Clock
 from mooactor.control.outgoing import OutgoingChannel
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.reliable import MAX_MESSAGE
@@ -52,6 +52,7 @@ class Node:
         beat_s: float = BEAT_S,
         late_acks: bool = False,
         most_bytes: int = MAX_MESSAGE,
+        clock: Clock = REAL,
     ) -> None:
         """Listen.
 
@@ -67,11 +68,13 @@ class Node:
             take 4 % of a core.
           late_acks: on the channels that it accepts; see `control.channel`.
           most_bytes: of a message over these.
+          clock: for all that is about time, but for heartbeats, which are libzmq's.
 
         Raises:
           MooError: no port is free, the host has no such address, libzmq has no CURVE,
             or this process has too few descriptors left.
         """
+        self.clock = clock
         self.id = secrets.token_bytes(frames.ID_BYTES)
         self._beat_s = beat_s
         terms = Terms(beat_s, late_acks, most_bytes)
@@ -182,7 +185,7 @@ class Node:
         return self._ready.fileno()
 
     def due(self) -> float | None:
-        """The monotonic time at which `serve` must be called at the latest."""
+        """The time of the clock at which `serve` must be called at the latest."""
         times = (channel.due() for channel in self._restless)
         return min((when for when in times if when is not None), default=None)
 
@@ -193,7 +196,7 @@ class Node:
         """
         try:
             self._ready.run()
-            self._tick(time.monotonic())
+            self._tick(self.clock.now())
             self._hand_on()
         finally:
             self._flush()
@@ -209,7 +212,7 @@ class Node:
     def _hand_on(self) -> None:
         """Of each channel in turn one message, so that none waits for what has come
         over another one."""
-        until = time.monotonic() + TURN_S
+        until = self.clock.now() + TURN_S
         while self._with_news:
             channel, _ = self._with_news.popitem(last=False)
             try:
@@ -217,7 +220,7 @@ class Node:
             finally:
                 if channel.has_news:
                     self._with_news[channel] = None
-            if time.monotonic() >= until:
+            if self.clock.now() >= until:
                 return
 
     def _flush(self) -> None:
@@ -233,14 +236,14 @@ class Node:
     def run_until(
         self, condition: Callable[[], object], timeout_s: float | None = None
     ) -> bool:
-        """Serve until `condition` holds, for at most `timeout_s`; whether it does. For
-        programs without an event loop."""
-        end = None if timeout_s is None else time.monotonic() + timeout_s
+        """Serve until `condition` holds, for at most `timeout_s` of real time; whether
+        it does. For programs without an event loop."""
+        end = None if timeout_s is None else REAL.now() + timeout_s
         while True:
             self.serve()
             if condition():
                 return True
-            left = None if end is None else end - time.monotonic()
+            left = None if end is None else end - REAL.now()
             if left is not None and left <= 0:
                 return False
             self._ready.wait(self._shorter(left))
@@ -249,7 +252,7 @@ class Node:
         due = self.due()
         if due is None:
             return left
-        wait = max(0.0, due - time.monotonic())
+        wait = max(0.0, due - self.clock.now())
         return wait if left is None else min(wait, left)
 
     def close(self, linger_s: float = 0.5) -> None:

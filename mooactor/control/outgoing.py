@@ -11,7 +11,6 @@ sent before it stands.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -118,11 +117,12 @@ class OutgoingChannel(Channel):
         self._drop_attempt()
         self._dial_at = None
         self._tries += 1
-        self._attempt_ends = time.monotonic() + ATTEMPT_S
+        self._attempt_ends = self._now() + ATTEMPT_S
         try:
             self._attempt = Attempt(
                 self._sockets,
                 self._ready,
+                self._keeper.clock,
                 self._target(),
                 self._beat_s,
                 self._connect_ms,
@@ -131,7 +131,7 @@ class OutgoingChannel(Channel):
             )
         except zmq.ZMQError as error:
             self._obstacle = f"this process can open no connection: {error.strerror}"
-            self._dial_at = time.monotonic() + LONGEST_DELAY_S
+            self._dial_at = self._now() + LONGEST_DELAY_S
         else:
             self._attempt.send(self._hello())
             if self._is_early:
@@ -182,7 +182,7 @@ class OutgoingChannel(Channel):
         self.peer, self.refused = peer, False
         self._hosts = [self._target()[0]]  # the name may stand for other hosts, too
         self._delay_s = FIRST_DELAY_S
-        took_s = time.monotonic() - (self._attempt_ends - ATTEMPT_S)
+        took_s = self._now() - (self._attempt_ends - ATTEMPT_S)
         wanted_ms = max(SHORTEST_CONNECT_MS, round(took_s * 1000))
         self._connect_ms = min(wanted_ms, CONNECT_MS)
         self.attach(self._attempt, frame.taken, is_begun=is_early)
@@ -198,7 +198,7 @@ class OutgoingChannel(Channel):
             return
         if turned_down:
             self._obstacle = TURNED_DOWN
-        self._dial_at = time.monotonic() + self._delay_s
+        self._dial_at = self._now() + self._delay_s
         self._delay_s = min(2 * self._delay_s, LONGEST_DELAY_S)
         self._ask_why()
         self._keeper.watch(self)

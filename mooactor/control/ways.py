@@ -30,13 +30,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
 from typing import Any, Protocol
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from mooactor.control import curve
+from mooactor.control.clock import Clock
 from mooactor.control.envelope import next_epoch, prefix
 from mooactor.control.sockets import monitored, unmonitor
 
@@ -91,15 +91,17 @@ class Outgoing(Protocol):
 class Keeper(Protocol):
     """The housekeeper, as ways see it."""
 
+    clock: Clock
+
     def watch(self, fd: int, action: Callable[[], None]) -> None: ...
     def unwatch(self, fd: int) -> None: ...
-    def at(self, when: float, action: Callable[[], None]) -> None: ...
+    def after(self, seconds: float, action: Callable[[], None]) -> None: ...
 
 
 class Way:
     """To one process. ``epoch`` is that of the present connection, or of the next."""
 
-    def __init__(self, peer: Outgoing, host: str, address: str) -> None:
+    def __init__(self, peer: Outgoing, host: str, address: str, now: float) -> None:
         self.peer = peer
         self.host = host
         self.address = address
@@ -110,7 +112,7 @@ class Way:
         self.socket: zmq.Socket[bytes] | None = None
         self.monitor: zmq.Socket[bytes] | None = None
         self.pause_s = _FIRST_PAUSE_S
-        self.trying_since = perf_counter()
+        self.trying_since = now
         self.failure = ""  # why it was given up the last time
 
     def close(self, linger_ms: int) -> None:
@@ -147,6 +149,7 @@ class Ways:
         self._me = process_id
         self._key = key
         self._keeper = keeper
+        self._now = keeper.clock.now
         self._broke = broke
         self._stands = stands
         self._ways: dict[int, Way] = {}
@@ -164,7 +167,7 @@ class Ways:
     def open(self, peer: Outgoing, host: str, address: str) -> None:
         """Connect to the process of `peer`, which is on `host`."""
         if peer.process_id not in self._ways:
-            way = self._ways[peer.process_id] = Way(peer, host, address)
+            way = self._ways[peer.process_id] = Way(peer, host, address, self._now())
             self._dial(way)
 
     def _dial(self, way: Way) -> None:
@@ -240,23 +243,23 @@ class Ways:
         self._hang_up(way)
         self.breaks += 1
         way.epoch = next_epoch(way.epoch)
-        way.trying_since = perf_counter()
+        way.trying_since = self._now()
         why = f"the connection to it at {way.address}, on host {way.host}, broke"
         self._broke(way.peer.process_id, why, None)
         self._dial(way)
 
     def _try_later(self, way: Way, why: str, patience_s: float) -> None:
         self._hang_up(way)
-        now = perf_counter()
+        now = self._now()
         if now - way.trying_since > patience_s:
             self._give_up(way, why, now - way.trying_since)
-        self._keeper.at(now + way.pause_s, partial(self._dial, way))
+        self._keeper.after(way.pause_s, partial(self._dial, way))
         way.pause_s = min(2 * way.pause_s, _LONGEST_PAUSE_S)
 
     def _give_up(self, way: Way, why: str, tried_s: float) -> None:
         way.peer.drop()
         way.epoch = next_epoch(way.epoch)  # records were dropped
-        way.trying_since = perf_counter()
+        way.trying_since = self._now()
         way.failure = why
         text = (
             f"no connection to it at {way.address}, on host {way.host}, in "

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +182,7 @@ class BrokerLink:
 
     def _refused(self, message: Message) -> None:
         self.joined, self._announced = False, None  # so the next beat tries again
-        now = time.monotonic()
+        now = self._membership.node.clock.now()
         if self._refused_since is None:
             self._refused_since = now
         if message.get("taken") and now - self._refused_since < NAME_PATIENCE_S:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -113,7 +112,7 @@ class Cluster:
     def after_round(self) -> None:
         """The loop has served what there was."""
         due = self.node.due()
-        if due is not None and due <= time.monotonic():
+        if due is not None and due <= self.node.clock.now():
             self.node.serve()
 
     def close(self) -> None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from mooactor.control.clock import REAL, Clock
 from mooactor.control.lifeline import LifelineClosed, Message, Received
 
 _LONGEST_S = 3600.0  # epoll takes no infinite or very large timeout
@@ -57,11 +57,12 @@ class Listener(Protocol):
 class EventLoop:
     """Waits on everything at once; never blocks on any one of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = REAL) -> None:
+        self.clock = clock
+        self._timers = clock.timers()
         self._selector = selectors.DefaultSelector()
         self._listeners: dict[Line, Listener] = {}
         self._paused: set[Line] = set()  # that are left unread
-        self._timers: list[tuple[float, Callable[[], None]]] = []
         self._held: set[Line] | None = None  # lines with messages for `together`
 
     def serve(self, latest: float | None = None) -> None:
@@ -71,26 +72,22 @@ class EventLoop:
             # may belong to another by now.
             if self._selector.get_map().get(key.fd) == key:
                 key.data()
-        now = time.monotonic()
-        due = [action for when, action in self._timers if when <= now]
-        self._timers = [entry for entry in self._timers if entry[0] > now]
-        for action in due:
-            action()
+        self._timers.run_due()
 
     def _timeout(self, latest: float | None) -> float | None:
-        due = [when for when, _ in self._timers]
-        if latest is not None:
-            due.append(latest)
-        if not due:
+        due = self._timers.due()
+        if due is None or (latest is not None and latest < due):
+            due = latest
+        if due is None:
             return None
-        return min(_LONGEST_S, max(0.0, min(due) - time.monotonic()))
+        return min(_LONGEST_S, max(0.0, due - self.clock.now()))
 
     def later(self, delay: float, action: Callable[[], None]) -> None:
         """Call `action` after `delay` seconds; at once if there is none."""
         if delay <= 0:
             action()
         else:
-            self._timers.append((time.monotonic() + delay, action))
+            self._timers.after(delay, action)
 
     # -- descriptors -------------------------------------------------------
 

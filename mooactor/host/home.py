@@ -78,7 +78,7 @@ class Home:
         self.tombstones = Tombstones(self)  # the others
         self.by_line: dict[Line, Supervised] = {}
         self._by_process: dict[Process, Supervised] = {}
-        self.names = Names(loop.reply)
+        self.names = Names(loop)
         self.segments = Segments()
         self.formations = Formations(self)
         self.shelf = Shelf()
@@ -160,13 +160,12 @@ class Home:
 
     def due(self) -> float | None:
         """When `after_round` is needed at the latest (monotonic)."""
-        return 0.0 if self.requests.waiting else self.names.due()
+        return 0.0 if self.requests.waiting else None
 
     def after_round(self) -> None:
         """The loop has served what there was."""
         self.requests.after_round()
         self.lifetimes.look()
-        self.names.expire()
         self.logs.after_round()
 
     def report(self) -> Iterator[str]:

@@ -12,7 +12,6 @@ All in the thread of the agent's event loop; nothing blocks.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -121,7 +120,7 @@ class Membership:
         row = self.announcement()
         for link in list(self._links.values()):
             link.beat(row)
-        for gone in self._census.settle(time.monotonic()):
+        for gone in self._census.settle(self.node.clock.now()):
             self._on_gone(gone, "no broker knows it any more")
         self._follow_all()
 
@@ -165,7 +164,7 @@ class Membership:
     # -- members -----------------------------------------------------------
 
     def begin(self, broker: str, rows: list[Row]) -> None:
-        for row in self._census.begin(broker, rows, time.monotonic()):
+        for row in self._census.begin(broker, rows, self.node.clock.now()):
             self._on_host(row)
 
     def put(self, broker: str, row: Row) -> None:

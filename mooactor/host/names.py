@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import NamedTuple
 
-from mooactor.host.eventloop import Line
+from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.supervised import Supervised
 
 STARTING = "an actor that another session starts"  # instead of a label
 
 
 class _Lookup(NamedTuple):
-    deadline: float | None
     name: str
     line: Line
     rid: int | None
@@ -28,8 +27,8 @@ class Names:
     are told of each name that an actor of this session gets, or loses (None).
     """
 
-    def __init__(self, reply: Callable[..., None]) -> None:
-        self._reply = reply
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
         self._holders: dict[str, Supervised] = {}
         self._given: dict[str, int] = {}  # how often each name was given
         self._lookups: list[_Lookup] = []
@@ -102,9 +101,11 @@ class Names:
         self, line: Line, rid: int | None, name: str, timeout_s: float | None
     ) -> None:
         """Reply with the handle of that name, or None if nobody gets it in time."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        self._lookups.append(_Lookup(deadline, name, line, rid))
+        entry = _Lookup(name, line, rid)
+        self._lookups.append(entry)
         self._answer(name)
+        if timeout_s is not None and entry in self._lookups:
+            self._loop.later(timeout_s, partial(self._end, entry, None))
 
     def _answer(self, name: str) -> None:
         actor = self._holders.get(name)
@@ -114,21 +115,13 @@ class Names:
         if not handles:
             return
         for entry in [entry for entry in self._lookups if entry.name == name]:
+            self._end(entry, handles[0])
+
+    def _end(self, entry: _Lookup, handle: bytes | None) -> None:
+        """Answer it, unless it has ended."""
+        if entry in self._lookups:
             self._lookups.remove(entry)
-            self._reply(entry.line, entry.rid, handles[0])
-
-    def due(self) -> float | None:
-        """When the next lookup ends (monotonic)."""
-        deadlines = [e.deadline for e in self._lookups if e.deadline is not None]
-        return min(deadlines, default=None)
-
-    def expire(self) -> None:
-        """Answer the lookups whose time is up."""
-        now = time.monotonic()
-        for entry in list(self._lookups):
-            if entry.deadline is not None and entry.deadline <= now:
-                self._lookups.remove(entry)
-                self._reply(entry.line, entry.rid, None)
+            self._loop.reply(entry.line, entry.rid, handle)
 
     def forget(self, line: Line) -> None:
         """A process is gone: drop its lookups."""

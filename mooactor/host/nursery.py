@@ -148,8 +148,8 @@ class Nursery:
         finally:
             theirs.close()
         self._watch(pid, ours)
-        if self._config is not None:
-            self._prepare(self._modules, self._config)
+        if self._prepares:  # as the one before it was told; its number counts on
+            self._prepare(self._modules, self._config or {})
 
     def _watch(self, pid: int, ours: socket.socket) -> None:
         self._pid, self._status, self._line = pid, None, Lifeline(ours)
@@ -302,7 +302,7 @@ class Nursery:
         self._importing = message["module"]
 
     def _prepared(self, message: Message) -> None:
-        self._importing, self._deaths = None, 0
+        self._importing = None
 
     def line_closed(self, line: Line) -> None:
         """The zygote is dead, and so is every process in between of its making; or one

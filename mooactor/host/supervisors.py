@@ -20,7 +20,6 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
 from signal import SIGKILL
@@ -52,6 +51,7 @@ class Supervisors:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._now = home.loop.clock.now
         self.counts = dict.fromkeys(("deaths", "restarts", "gave_up"), 0)
 
     # -- children come -----------------------------------------------------
@@ -75,7 +75,7 @@ class Supervisors:
 
     def judge(self, actor: Supervised, record: ExitRecord) -> Sequel:
         """What follows from the end of its process. Ask once for each end."""
-        sequel = self._judge(actor, record, time.monotonic())
+        sequel = self._judge(actor, record, self._now())
         self.counts["deaths"] += self._wanted(actor)
         self.counts["restarts"] += sequel.back
         self.counts["gave_up"] += sequel.gives_up
@@ -169,7 +169,7 @@ class Supervisors:
             return True
         if not team.roster.active:
             team.roster.begin()
-            self._wake_at(team, time.monotonic())
+            self._wake_at(team, self._now())
         return team.roster.complete
 
     def started(self, actor: Supervised) -> None:
@@ -181,7 +181,7 @@ class Supervisors:
     def _look_after(self, team: Team) -> None:
         """Soon, start the children that are due. If all run, the supervisor has
         started."""
-        self._wake_at(team, time.monotonic() + _AT_ONCE_S)
+        self._wake_at(team, self._now() + _AT_ONCE_S)
         boss = team.supervisor
         up = boss.state is SupervisedState.STARTING and team.roster.active
         if up and team.roster.complete:
@@ -190,12 +190,12 @@ class Supervisors:
     def _wake_at(self, team: Team, when: float) -> None:
         if team.wake is None or when < team.wake:
             team.wake = when
-            delay = max(when - time.monotonic(), _AT_ONCE_S)
+            delay = max(when - self._now(), _AT_ONCE_S)
             self._home.loop.later(delay, partial(self._start_due, team))
 
     def _start_due(self, team: Team) -> None:
         team.wake = None
-        now = time.monotonic()
+        now = self._now()
         for key in team.roster.start(now):
             if team.roster.phase(key) is Phase.STARTING:  # one before it may have died
                 self._home.start(team.actors[key])

@@ -95,7 +95,7 @@ class Caller:
         )
         self._ids = itertools.count(1)
         self._replies = PendingReplies(payloads, self._deliver)
-        self._deadlines = Deadlines(self._pending, housekeeper)
+        self._deadlines = Deadlines(self._pending, housekeeper, housekeeper.clock)
         self.losses = Losses(self._pending, self._replies, values, self.start)
 
     def __len__(self) -> int:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control.complaints import complain
@@ -74,6 +73,7 @@ class Deaths:
         self._losses = losses
         self._poller = poller
         self._housekeeper = housekeeper
+        self._now = housekeeper.clock.now
         self._directory = directory
         self._tidy_up = tidy_up
         self._waiting: deque[Death] = deque()  # for the end of their graces
@@ -88,7 +88,7 @@ class Deaths:
         cause, following = cause_of(message["record"]), message["following"]
         if following is None:
             self._links.end(link, cause)
-        due = perf_counter() + _GRACE_S
+        due = self._now() + _GRACE_S
         has_answered = cause.kind in ("stopped", "owner") and cause.exitcode == 0
         latest = due + (_ANSWERS_S if has_answered else 0.0)
         death = Death(due, latest, math.inf, link, incarnation, following, cause)
@@ -104,7 +104,7 @@ class Deaths:
 
     def _conclude(self) -> None:
         """The grace of one is over: conclude all whose grace is over."""
-        now, over = perf_counter(), []
+        now, over = self._now(), []
         while self._waiting and self._waiting[0].due <= now:
             over.append(self._waiting.popleft())
         if not over:
@@ -133,7 +133,7 @@ class Deaths:
         return reached and self._losses.awaits_answer(death.link, turns)
 
     def _look_again(self, death: Death) -> None:
-        due, silent = perf_counter() + _GRACE_S, death.silent
+        due, silent = self._now() + _GRACE_S, death.silent
         if self._links.was_cut_off(death.process_id):
             silent = min(silent, due + _CUT_OFF_S)  # from the first such look on
         self._waiting.append(death._replace(due=due, silent=silent))
@@ -154,5 +154,5 @@ class Deaths:
                 losses.fail_all(link, turns)
         elif death.incarnation >= link.incarnation:
             with link.sending_again():
-                self._links.follow(link, death.following)
+                self._links.follow(link, death.following, death.cause)
                 losses.retry_or_fail(link, death.cause, turns)

@@ -11,16 +11,15 @@ the others, too. It runs no code of the user's; see `callbacks`.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import select
 import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable
-from time import perf_counter
 from typing import Protocol
+
+from mooactor.control.clock import REAL, Clock
 
 _TICK_MS = 4
 _LONGEST_MS = 3_600_000  # poll(2) takes no more than 2**31
@@ -41,8 +40,9 @@ class Household(Protocol):
 class Housekeeper:
     """One thread per runtime."""
 
-    def __init__(self, household: Household) -> None:
+    def __init__(self, household: Household, clock: Clock = REAL) -> None:
         self._household = household
+        self.clock = clock
         # Sockets, not bare descriptors: one that is closed refuses, and its number may
         # be another file's by then.
         self._woken, self._waker = socket.socketpair()
@@ -55,8 +55,7 @@ class Housekeeper:
         # Of the connections to other hosts, of which there may be many.
         self._others: select.epoll | None = None
         self._actions: dict[int, Callable[[], None]] = {}  # by descriptor
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
+        self._timers = clock.timers()
         self._wakes_at = 0.0  # until when it sleeps, at most; 0: it is awake
         self._thread = threading.Thread(
             target=self._run, name="mooactor-housekeeper", daemon=True
@@ -82,11 +81,15 @@ class Housekeeper:
             self._wake()
 
     def at(self, when: float, action: Callable[[], None]) -> None:
-        """Call `action` at `when` (perf_counter), in the housekeeper's thread. It must
+        """Call `action` at that time of the clock, in the housekeeper's thread. It must
         be quick."""
-        heapq.heappush(self._due, (when, next(self._numbers), action))
+        self._timers.at(when, action)
         if when < self._wakes_at:
             self._wake()
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """As `at`, in so much time."""
+        self.at(self.clock.now() + seconds, action)
 
     def watch(self, fd: int, action: Callable[[], None]) -> None:
         """Call `action` when `fd` is readable. Before `start`, or in the thread."""
@@ -122,7 +125,7 @@ class Housekeeper:
                     self._household.read_lifeline()
                 if self._others is not None:
                     self._act_on(self._others.poll(0))
-                self._act()
+                self._timers.run_due()
                 if self._armed and self._looking:
                     idle_ticks = self._tick(idle_ticks)
             except Exception:
@@ -131,15 +134,16 @@ class Housekeeper:
                 traceback.print_exc()
 
     def _sleep_ms(self) -> float | None:
-        # `_wakes_at` is set before the list is looked at: later additions see it, and
-        # wake.
+        # `_wakes_at` is set before the timers are looked at: later additions see it,
+        # and wake.
         self._wakes_at = float("inf")
         if self._armed and self._looking:
             return _TICK_MS
-        if not self._due:
+        due = self._timers.due()
+        if due is None:
             return None
-        self._wakes_at = self._due[0][0]
-        left_ms = (self._wakes_at - perf_counter()) * 1000 + 0.5
+        self._wakes_at = due
+        left_ms = (due - self.clock.now()) * 1000 + 0.5
         return min(max(0.0, left_ms), _LONGEST_MS)
 
     def _act_on(self, events: list[tuple[int, int]]) -> None:
@@ -147,10 +151,6 @@ class Housekeeper:
             action = self._actions.get(fd)  # an earlier one may have ended it
             if action is not None:
                 action()
-
-    def _act(self) -> None:
-        while self._due and self._due[0][0] <= perf_counter():
-            heapq.heappop(self._due)[2]()
 
     def _tick(self, idle_ticks: int) -> int:
         self._household.flush()

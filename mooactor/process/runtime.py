@@ -325,7 +325,7 @@ class Runtime:
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Call `action` in so much time, in the housekeeper's thread. It must be
         quick."""
-        self.housekeeper.at(perf_counter() + seconds, action)
+        self.housekeeper.after(seconds, action)
 
     def look(self) -> bool:
         """Dispatch arrived messages, if no other thread does; whether there were

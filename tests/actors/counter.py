@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,22 @@ from mooactor.process.current import current_runtime
 from tests.gates import wait_at
 
 
+def wait_for(condition: Callable[[], object]) -> None:
+    """Hold this method until that holds."""
+    while not condition():
+        time.sleep(0.001)  # other processes shall have the core
+
+
 def wait_until_queued(calls: int) -> None:
     """Hold the actor whose method this is until so many other calls wait for it."""
-    runtime = current_runtime()
-    assert runtime.server is not None
-    while runtime.server.queued() < calls:
+    runtime, server = current_runtime(), current_runtime().server
+    assert server is not None
+
+    def are_queued() -> bool:
         runtime.poller.try_drain()  # nobody else looks at the mail while it runs
-        time.sleep(0.001)
+        return server.queued() >= calls
+
+    wait_for(are_queued)
 
 
 @actor
@@ -58,7 +67,7 @@ class Counter:
         return os.getpid()
 
     def sleep(self, seconds: float) -> float:
-        time.sleep(seconds)
+        time.sleep(seconds)  # a call that takes so long
         return seconds
 
     def until(self, gate: Path, begun: Path | None = None) -> str:
@@ -84,14 +93,10 @@ class Counter:
     def call(self, handle: Any, name: str, *args: Any) -> Any:
         return getattr(handle, name)(*args)
 
-    def call_later(self, handle: Any, name: str, *args: Any) -> Any:
-        return getattr(handle, name).remote(*args).get()
-
     def until_cancelled(self, begun: Path | None = None) -> str:
         if begun is not None:
             begun.touch()
-        while not moo.current().cancelled:
-            time.sleep(0.001)
+        wait_for(lambda: moo.current().cancelled)
         self.seen.append("cancelled")
         return "cancelled"
 
@@ -152,9 +157,10 @@ class Async:
     async def at_most(self) -> int:
         return self.most
 
-    def block(self, seconds: float) -> float:
-        time.sleep(seconds)
-        return seconds
+    def block(self, gate: Path) -> str:
+        """Hold the one thread of the sync methods until there is that file."""
+        wait_at(gate)
+        return gate.name
 
     async def numbers(self, n: int) -> AsyncIterator[int]:
         for i in range(n):
@@ -187,31 +193,3 @@ class Threaded:
     def meet(self) -> None:
         """Return when four of these run."""
         self.four.wait(30)
-
-    def nap(self, seconds: float) -> float:
-        time.sleep(seconds)
-        return seconds
-
-
-@actor
-class Remembers:
-    """Keeps its state through restarts."""
-
-    def __init__(self) -> None:
-        self.items: list[int] = []
-
-    def add(self, item: int) -> int:
-        self.items.append(item)
-        return len(self.items)
-
-    def all(self) -> list[int]:
-        return self.items
-
-    def crash(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def __snapshot__(self) -> list[int]:
-        return self.items
-
-    def __restore__(self, items: list[int]) -> None:
-        self.items = items

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,9 +103,6 @@ class Keeper:
     def items(self, count: int) -> Iterator[Any]:
         for i in range(count):
             yield [moo.put(value(i))]
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
     def until(self, gate: Path) -> None:
         """Hold this actor until there is that file."""

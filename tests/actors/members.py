@@ -6,11 +6,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
+import threading
 from pathlib import Path
-from typing import Any
 
-import mooactor as moo
 from mooactor import actor
 
 
@@ -38,22 +36,19 @@ class Member:
     def ping(self) -> str:
         return self.name
 
-    def sleep(self, seconds: float) -> str:
-        time.sleep(seconds)
-        return self.name
+    def stay(self) -> None:
+        """Until its process dies."""
+        threading.Event().wait()
 
     def hang(self) -> None:
         self.note("~")
-        time.sleep(600)
+        self.stay()
 
     def die(self, number: int = signal.SIGKILL) -> None:
         os.kill(os.getpid(), number)
 
     def leave(self, code: int) -> None:
         sys.exit(code)
-
-    def recruit(self, name: str) -> Any:
-        return moo.on(Member, name=name).spawn(name, self.log)
 
     def on_stop(self) -> None:
         self.note("-")

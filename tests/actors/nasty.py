@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -23,20 +22,6 @@ class NoText(Exception):
 class TextIsNumber(Exception):
     def __str__(self) -> str:
         return 3  # type: ignore[return-value]
-
-
-class KeywordOnly(Exception):
-    def __init__(self, code: int, *, hint: str) -> None:
-        super().__init__(f"code {code}: {hint}")
-        self.code = code
-
-
-class TakesNoNotes(Exception):
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("frozen")
-
-    def add_note(self, note: str) -> None:
-        raise TypeError("no notes")
 
 
 class HoldsLock(Exception):
@@ -80,8 +65,6 @@ def nasty_error(name: str) -> BaseException:
         "base": lambda: BaseException("b"),
         "no text": NoText,
         "number": TextIsNumber,
-        "keyword": lambda: KeywordOnly(1, hint="h"),
-        "no notes": lambda: TakesNoNotes("n"),
         "lock": HoldsLock,
         "group": lambda: ExceptionGroup("several", [HoldsLock(), NoText()]),
     }[name]()
@@ -97,8 +80,6 @@ ERRORS = (
     "base",
     "no text",
     "number",
-    "keyword",
-    "no notes",
     "lock",
     "group",
 )
@@ -107,11 +88,7 @@ ERRORS = (
 class _Nasty:
     """What all of them have in common."""
 
-    def __init__(self) -> None:
-        self.ran = 0
-
     def ok(self, value: Any = None) -> Any:
-        self.ran += 1
         return value
 
     def fail(self, name: str) -> None:
@@ -123,8 +100,7 @@ class _Nasty:
     def loses_stderr(self) -> None:
         del sys.stderr, sys.stdout
 
-    def leave(self, code: int, after_s: float = 0.0) -> None:
-        time.sleep(after_s)
+    def leave(self, code: int) -> None:
         sys.exit(code)
 
     def items(self, n: int, then: str = "") -> Iterator[Any]:
@@ -159,8 +135,7 @@ class Threaded(_Nasty):
 class Async(_Nasty):
     """Async methods beside the sync ones."""
 
-    async def async_fail(self, name: str, pause_s: float = 0.0) -> None:
-        await asyncio.sleep(pause_s)
+    async def async_fail(self, name: str) -> None:
         raise nasty_error(name)
 
     async def async_ok(self, pause_s: float = 0.0) -> int:

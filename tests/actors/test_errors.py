@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: MIT
+"""Whatever code of the user's raises: the call is answered, and the actor lives."""
+
 from __future__ import annotations
 
+import asyncio
 import pickle
+import random
+import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,118 +16,127 @@ import pytest
 import mooactor as moo
 from mooactor import errors
 from tests.actors.counter import Counter
+from tests.actors.nasty import (
+    ERRORS,
+    KINDS,
+    Async,
+    RaisesWhenRebuilt,
+    Serial,
+    nasty_error,
+)
+from tests.conftest import eventually
+
+WAIT_S = 20.0
+everywhere = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+def failure(ref: Any) -> BaseException:
+    error = ref.exception(timeout=WAIT_S)
+    assert error is not None
+    return error  # type: ignore[no-any-return]
+
+
+# -- what arrives ----------------------------------------------------------
 
 
 class Custom(Exception):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code}: {text}")
         self.code = code
-
-
-class Unpicklable(Exception):
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
         self.lock = threading.Lock()
 
 
 @moo.actor
 class Raises:
-    def __init__(self) -> None:
-        self.alive = True
-
     def builtin(self) -> None:
         raise ValueError("deep down")
 
     def custom(self) -> None:
         raise Custom(7, "seven")  # its args are not those of its constructor
 
-    def unpicklable(self) -> None:
-        raise Unpicklable("holds a lock")
-
     def result(self) -> Any:
         return threading.Lock()
-
-    def fine(self) -> bool:
-        return self.alive
 
 
 def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback(
     spawn: Any,
 ) -> None:
+    actor = spawn(Raises)
     with pytest.raises(ValueError, match="deep down") as caught:
-        spawn(Raises).builtin()
+        actor.builtin()
     notes = "\n".join(caught.value.__notes__)
     assert "Remote traceback (Raises, process" in notes
     assert "in builtin" in notes
+    with pytest.raises(Custom, match="7: seven") as custom:
+        actor.custom()
+    assert custom.value.code == 7
+    assert not hasattr(custom.value, "lock")  # which cannot be pickled
+    assert any("attribute 'lock'" in note for note in custom.value.__notes__)
 
 
-def test_an_exception_whose_constructor_takes_other_arguments_is_its_own_type(
-    spawn: Any,
-) -> None:
-    with pytest.raises(Custom, match="7: seven") as caught:
-        spawn(Raises).custom()
-    assert caught.value.code == 7
+@everywhere
+def test_every_exception_is_its_own_type_from_everywhere(spawn: Any, kind: Any) -> None:
+    actor = spawn(kind)
+    for name in ERRORS:
+        own = type(nasty_error(name))
+        assert type(failure(actor.fail.remote(name))) is own, name
+        # One that says stop would end the loop of the consumer.
+        in_stream = RuntimeError if name.startswith("stop") else own
+        got: list[int] = []
+        with pytest.raises(in_stream):
+            for item in actor.items(3, name):
+                got.append(item)
+        assert got == [0, 1, 2]
+        if kind is Async:
+            # Python itself makes that of a StopIteration in a coroutine.
+            expected = RuntimeError if name == "stop iteration" else own
+            assert type(failure(actor.async_fail.remote(name))) is expected, name
+            with pytest.raises(in_stream if name.startswith("stop") else own):
+                list(actor.async_items(3, name))
+    if kind is Async:
+        cancelled = failure(actor.cancels_itself.remote())
+        assert type(cancelled) is asyncio.CancelledError
+    assert actor.ok(1) == 1
 
 
-def test_an_attribute_that_cannot_be_pickled_is_left_out_and_a_note_says_so(
-    spawn: Any,
-) -> None:
-    with pytest.raises(Unpicklable, match="holds a lock") as caught:
-        spawn(Raises).unpicklable()
-    assert not hasattr(caught.value, "lock")
-    assert any("attribute 'lock'" in note for note in caught.value.__notes__)
+@everywhere
+def test_pickling_and_unpickling_may_raise_anything(spawn: Any, kind: Any) -> None:
+    actor = spawn(kind)
+    for error in (ValueError, KeyboardInterrupt, SystemExit, StopIteration):
+        refusal = failure(actor.unpicklable.remote(error))
+        assert type(refusal) is TypeError
+        assert "the result of" in str(refusal)
+        refused = failure(actor.ok.remote(RaisesWhenRebuilt(error)))
+        assert isinstance(refused, RuntimeError if error is SystemExit else error)
+    with pytest.raises(TypeError, match="the item of .*cannot be pickled"):
+        list(actor.items(2, "unpicklable"))
+    for error in (StopIteration, StopAsyncIteration):
+        with pytest.raises(RuntimeError, match="a generator, raised Stop"):
+            list(actor.items(RaisesWhenRebuilt(error)))
+    assert actor.ok(1) == 1
 
 
-def test_an_unpicklable_result_fails_that_call_only(spawn: Any) -> None:
-    actor = spawn(Raises)
-    with pytest.raises(TypeError, match="the result of Raises.result"):
-        actor.result()
-    assert actor.fine() is True
+@everywhere
+def test_what_nobody_hears_harms_nobody(spawn: Any, kind: Any) -> None:
+    actor = spawn(kind)
+    with actor.fails_when_closed(1000) as stream:
+        assert next(stream) == 0
+    actor.fail.tell("value")
+    actor.loses_stderr()
+    actor.fail.tell("value")
+    assert type(failure(actor.fail.remote("value"))) is ValueError
+    assert actor.ok(1) == 1
 
 
-def test_an_unpicklable_argument_fails_at_the_caller_and_is_named(spawn: Any) -> None:
+def test_an_unpicklable_value_is_named(spawn: Any) -> None:
     counter = spawn(Counter)
     with pytest.raises(TypeError, match="argument 'b' \\(a lock\\)"):
         counter.pair(1, b=threading.Lock())
     with pytest.raises(TypeError, match="argument 0 \\(a lock\\)"):
         counter.echo(threading.Lock())
     assert counter.echo(1) == 1
-
-
-@pytest.mark.parametrize(
-    ("args", "kwargs"), [((), {}), ((1, 2), {}), ((1,), {"c": 2}), ((1,), {})]
-)
-def test_a_wrong_argument_list_is_refused_at_the_caller(
-    spawn: Any, args: Any, kwargs: Any
-) -> None:
-    with pytest.raises(TypeError, match=r"pair\(\)"):
-        spawn(Counter).pair(*args, **kwargs)
-
-
-def test_wrong_constructor_arguments_are_refused_at_the_caller(session: Any) -> None:
-    with pytest.raises(TypeError, match=r"Counter\(\)"):
-        moo.spawn(Counter, 1, 2)  # type: ignore[call-arg]
-
-
-def test_state_is_not_readable_and_the_message_says_what_to_do(spawn: Any) -> None:
-    with pytest.raises(AttributeError, match="state lives in the actor"):
-        _ = spawn(Counter).unit
-
-
-def test_private_methods_are_not_reachable(spawn: Any) -> None:
-    with pytest.raises(AttributeError, match="private"):
-        _ = spawn(Counter)._secret
-
-
-def test_an_unknown_method_names_the_known_ones(spawn: Any) -> None:
-    with pytest.raises(AttributeError, match="no method 'ad'.*add"):
-        _ = spawn(Counter).ad
-
-
-def test_a_failed_tell_does_not_harm_the_actor(spawn: Any) -> None:
-    counter = spawn(Counter)
-    counter.fail.tell(ValueError("nobody hears this"))
-    assert counter.add(1) == 1
+    with pytest.raises(TypeError, match="the result of Raises.result"):
+        spawn(Raises).result()
 
 
 def test_every_error_is_exported_documented_and_picklable() -> None:
@@ -139,10 +154,120 @@ def test_every_error_is_exported_documented_and_picklable() -> None:
         assert type(copy) is kind
         assert str(copy) == "what happened"
         assert copy.delivered is False
-
-
-def test_causes_survive_pickling() -> None:
     cause = moo.Cause("signal", signal=11, stderr=("last words",))
     error = pickle.loads(pickle.dumps(moo.ActorDied("gone", cause=cause)))
     assert error.cause == cause
     assert "SIGSEGV" in str(cause)
+
+
+# -- how an actor ends -----------------------------------------------------
+
+
+@everywhere
+def test_leaving_gives_the_exit_code_and_keeps_the_replies_before(
+    spawn: Any, kind: Any
+) -> None:
+    actor = spawn(kind)
+    before = [actor.ok.remote(i) for i in range(50)]
+    leaving = actor.leave.remote(7)
+    assert moo.get(before, timeout=WAIT_S) == list(range(50))
+    error = failure(leaving)
+    assert isinstance(error, moo.ActorDied)
+    assert (error.cause.kind, error.cause.exitcode) == ("exit", 7)
+    stream = spawn(kind).leave_in_stream(5)
+    assert next(stream) == 1
+    with pytest.raises(moo.ActorDied) as caught:
+        next(stream)
+    assert caught.value.cause.exitcode == 5
+    leaves = type("Leaves", (kind,), {"__init__": lambda self: sys.exit(9)})
+    error = failure(spawn(leaves).ok.remote())
+    assert isinstance(error, moo.ActorDied)
+    assert (error.cause.kind, error.cause.exitcode) == ("exit", 9)
+    if kind is Async:
+        actor = spawn(kind)
+        others = [actor.async_ok.remote(60.0) for _ in range(3)]
+        for ref in [actor.async_leave.remote(4), *others]:
+            error = failure(ref)
+            assert isinstance(error, moo.ActorDied) and error.cause.exitcode == 4
+
+
+@pytest.mark.parametrize("method", ["__init__", "on_start", "__restore__"])
+def test_a_birth_that_fails_is_the_cause_whatever_it_raised(
+    spawn: Any, method: str
+) -> None:
+    for name in ("value", "no text", "lock"):
+
+        def fail(self: Any, *args: Any, _name: str = name) -> None:
+            raise nasty_error(_name)
+
+        parts = {"__snapshot__": lambda self: 1, method: fail}
+        stillborn = type("Stillborn", (Serial,), parts)
+        actor = spawn(moo.on(stillborn, restart=moo.Restart(max=1)))
+        if method == "__restore__":
+            actor.ok()  # which a snapshot follows
+            failure(actor.leave.remote(1))
+        error = failure(actor.ok.remote())
+        while isinstance(error, moo.ActorRestarted):
+            error = failure(actor.ok.remote())
+        assert isinstance(error, moo.ActorDied)
+        assert type(error.cause.exception) is type(nasty_error(name)), name
+        assert str(error)
+        assert str(error.cause)
+
+
+# -- all of it at once -----------------------------------------------------
+
+
+def test_a_call_cancelled_before_it_began_frees_its_place(spawn: Any) -> None:
+    actor = spawn(Async)
+    for _ in range(30):
+        refs = [actor.async_ok.remote(30.0) for _ in range(20)]
+        for ref in refs:
+            ref.cancel()
+    moo.stop(actor, timeout=WAIT_S)  # would wait for those that never answered
+
+
+def _storm(rng: random.Random, actor: Any, other: Any) -> list[Any]:
+    """Start 120 random calls; those of which an answer is due."""
+    due: list[Any] = []
+    for _ in range(120):
+        name = rng.choice(ERRORS)
+        kind = type(nasty_error(name))
+        streams = (rng.randrange(40), rng.choice(["", name, "unpicklable"]))
+        start = rng.choice(
+            [
+                lambda name=name: actor.fail.tell(name),
+                lambda: actor.ok.remote(other.ok.remote(1)),
+                lambda name=name: actor.ok.remote(other.fail.remote(name)),
+                lambda kind=kind: actor.unpicklable.remote(kind),
+                lambda kind=kind: actor.ok.remote(RaisesWhenRebuilt(kind)),
+                lambda: actor.ok.options(priority=rng.randrange(-3, 3)).remote(1),
+                lambda name=name: actor.fail.remote(name),
+                lambda streams=streams: actor.items(*streams),
+            ]
+        )
+        due.append(start())
+        if rng.random() < 0.2 and isinstance(due[-1], moo.Ref):
+            due[-1].cancel()
+        elif rng.random() < 0.5 and isinstance(due[-1], moo.Stream):
+            due.pop().close()
+    return [one for one in due if one is not None]
+
+
+@everywhere
+def test_in_a_storm_of_nasty_calls_every_one_is_answered_once(
+    spawn: Any, kind: Any
+) -> None:
+    for seed in range(3):
+        rng = random.Random(seed)
+        actor, other = spawn(kind), spawn(Serial)
+        for due in _storm(rng, actor, other):
+            if isinstance(due, moo.Ref):
+                due.exception(timeout=WAIT_S)
+                continue
+            with suppress(BaseException):  # the time-out of the test is no exception
+                list(due)
+        assert actor.ok(5) == 5
+        # All that it has accepted is answered, so it ends as soon as it is asked to.
+        moo.stop(actor, timeout=WAIT_S)
+        assert eventually(lambda: moo.stats()["calls_pending"] == 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a handle refuses: to have state, to end the session, to repeat a stream."""
+"""What a handle refuses, and says what to do instead."""
 
 from __future__ import annotations
 
@@ -12,21 +12,39 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from tests.actors.counter import Async, Counter
+from tests.actors.counter import Counter
 
 
-def test_an_attribute_cannot_be_set_and_the_message_says_what_to_do(
-    spawn: Any,
-) -> None:
+def test_state_lives_in_the_actor_and_the_message_says_what_to_do(spawn: Any) -> None:
     counter = spawn(Counter)
     for name in ("total", "unit", "new", "_private", "add"):
         with pytest.raises(AttributeError, match=f"Counter.{name}.*lives in the actor"):
             setattr(counter, name, 3)
         with pytest.raises(AttributeError, match=f"Counter.{name}.*lives in the actor"):
             delattr(counter, name)
+    with pytest.raises(AttributeError, match="state lives in the actor"):
+        _ = counter.unit
     assert counter.add(1) == 1
     with pytest.raises(AttributeError):
         counter.add.speed = 3
+
+
+def test_a_method_that_cannot_be_called_says_why(spawn: Any) -> None:
+    counter = spawn(Counter)
+    with pytest.raises(AttributeError, match="private"):
+        _ = counter._secret
+    with pytest.raises(AttributeError, match="no method 'ad'.*add"):
+        _ = counter.ad
+    for args, kwargs in (((), {}), ((1, 2), {}), ((1,), {"c": 2}), ((1,), {})):
+        with pytest.raises(TypeError, match=r"pair\(\)"):
+            counter.pair(*args, **kwargs)
+    with pytest.raises(TypeError, match=r"Counter\(\)"):
+        moo.spawn(Counter, 1, 2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="up_to is a generator"):
+        counter.up_to.tell(3)
+    with pytest.raises(ValueError, match="stream cannot be sent again"):
+        counter.up_to.options(retries=1)
+    assert counter.up_to.options(retries=0, stream_window=2) is not None
 
 
 def test_copies_of_a_handle_are_handles(spawn: Any) -> None:
@@ -39,41 +57,6 @@ def test_copies_of_a_handle_are_handles(spawn: Any) -> None:
     ):
         assert other == counter
         assert other.add(1) > 1
-
-
-def test_an_attribute_of_a_group_cannot_be_set(group: Any) -> None:
-    counters = group(Counter, 2)
-    for name in ("total", "_handles"):
-        with pytest.raises(AttributeError, match=f"'{name}'.*group"):
-            setattr(counters, name, 3)
-        with pytest.raises(AttributeError, match=f"'{name}'.*group"):
-            delattr(counters, name)
-    assert counters.call(Counter.add).get() == [1, 1]
-    assert len(pickle.loads(pickle.dumps(counters))) == 2
-
-
-def test_a_stream_cannot_have_retries(spawn: Any) -> None:
-    counter = spawn(Counter)
-    with pytest.raises(ValueError, match="stream cannot be sent again"):
-        counter.up_to.options(retries=1)
-    assert counter.up_to.options(retries=0, stream_window=2) is not None
-
-
-def test_a_generator_cannot_be_told(spawn: Any) -> None:
-    with pytest.raises(TypeError, match="up_to is a generator"):
-        spawn(Counter).up_to.tell(3)
-
-
-@pytest.mark.parametrize("kind", [Counter, Async])
-def test_a_group_s_call_of_a_generator_fails_and_harms_nobody(
-    group: Any, kind: Any
-) -> None:
-    members = group(kind, 2)
-    name = "up_to" if kind is Counter else "numbers"
-    with pytest.raises(TypeError, match="generator"):
-        getattr(members, name).call(3).get(timeout=20)
-    with pytest.raises(TypeError, match="generator"):
-        getattr(members, name).call(3).get(timeout=20)
 
 
 def test_a_session_s_begin_and_end_are_the_driver_s(spawn: Any) -> None:

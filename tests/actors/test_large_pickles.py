@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,7 @@ import pytest
 import mooactor as moo
 from mooactor.control import codec, envelope
 
-psutil = pytest.importorskip("psutil")
-
-TOO_MUCH = codec.MAX_BYTES + 1
-WAIT_S = 300.0
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def test_the_limit_leaves_room_for_all_else_in_a_record() -> None:
@@ -51,6 +48,12 @@ def test_the_arrays_of_one_message_are_counted(monkeypatch: Any) -> None:
         codec.encode(arrays)
 
 
+@moo.actor
+class Echo:
+    def take(self, data: bytes) -> int:
+        return len(data)
+
+
 def test_a_large_argument_is_named(spawn: Any, monkeypatch: Any) -> None:
     echo = spawn(Echo)
     monkeypatch.setattr(codec, "MAX_BYTES", 1000)
@@ -59,34 +62,3 @@ def test_a_large_argument_is_named(spawn: Any, monkeypatch: Any) -> None:
     with pytest.raises(TypeError, match=r"numpy"):
         moo.put(b"x" * 2000)
     assert echo.take(b"x" * 500) == 500
-
-
-@moo.actor
-class Echo:
-    def take(self, data: bytes) -> int:
-        return len(data)
-
-    def give(self, size: int) -> bytes:
-        return bytes(size)
-
-    def stream(self, size: int) -> Iterator[bytes]:
-        yield b"small"
-        yield bytes(size)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@pytest.mark.skipif(
-    psutil.virtual_memory().available < 12 << 30, reason="needs 12 GiB of memory"
-)
-def test_4_gib_of_bytes_are_refused_and_the_actor_lives(spawn: Any) -> None:
-    echo = spawn(Echo)
-    with pytest.raises(TypeError, match=r"argument 0 \(a bytes\).*numpy"):
-        echo.take(bytes(TOO_MUCH))
-    with pytest.raises(TypeError, match=r"the result of .*numpy"):
-        echo.give.remote(TOO_MUCH).get(timeout=WAIT_S)
-    stream = echo.stream(TOO_MUCH)
-    assert next(stream) == b"small"
-    with pytest.raises(TypeError, match=r"the item of .*numpy"):
-        next(stream)
-    assert echo.take(b"small") == 5

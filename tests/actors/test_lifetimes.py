@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mooactor as moo
-from tests.conftest import eventually, leaked, resources
+from tests.actors.counter import Counter
+from tests.conftest import eventually
 from tests.marks import slow
 
 
@@ -34,9 +35,6 @@ class Owner:
         self.children = [self._child(None) for _ in range(20)]
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def fails(self) -> None:
-        raise ValueError("no reason to end")
-
     def pid(self) -> int:
         return os.getpid()
 
@@ -50,14 +48,8 @@ class Owner:
         if hasattr(self, "path"):
             self.path.write_text("stopped")
 
-
-@pytest.fixture
-def running() -> Iterator[None]:
-    """A session that is left as it was found."""
-    before = resources()
-    with moo.init(logs=False):
-        yield
-    assert not leaked(before)
+    def labels(self) -> list[str]:
+        return [info.label for info in moo.actors()]
 
 
 def ends(handle: Any) -> moo.Cause:
@@ -66,6 +58,10 @@ def ends(handle: Any) -> moo.Cause:
         if isinstance(event, moo.Stopped | moo.Died):
             return event.cause
     raise AssertionError("it never ended")
+
+
+def nobody_is_left() -> bool:
+    return eventually(lambda: moo.actors() == [])
 
 
 WAYS: dict[str, Callable[[Any], Any]] = {
@@ -77,62 +73,41 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", ["killed", "stopped", slow("crashed"), slow("left")])
-def test_what_an_actor_spawned_ends_with_it(running: None, way: str) -> None:
-    owner = moo.spawn(Owner)
-    child = owner.add()
+def test_what_an_actor_spawned_ends_with_it(
+    spawn: Any, tmp_path: Path, way: str
+) -> None:
+    owner = spawn(Owner)
+    child = owner.add(restart=moo.Restart(max=100))
     grandchild = child.add()
-    assert grandchild.pid() != child.pid()
+    pids = [handle.pid() for handle in (owner, child, grandchild)]
+    child.note_stop(tmp_path / "note")
     WAYS[way](owner)
-    for handle, of in ((child, "Owner"), (grandchild, "Owner")):
+    if way in ("killed", "stopped"):  # these return when all are gone
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    for handle in (child, grandchild):
         cause = ends(handle)
-        assert (cause.kind, cause.owner) == ("owner", of)
+        assert (cause.kind, cause.owner) == ("owner", "Owner")
         assert "ended together with Owner" in str(cause)
     with pytest.raises(moo.ActorDied, match="ended together with Owner"):
         child.pid()
-    assert eventually(lambda: moo.actors() == [])
+    assert (tmp_path / "note").exists() or way != "stopped"
+    assert nobody_is_left()
 
 
-@pytest.mark.slow
-def test_kill_and_stop_return_when_all_are_gone(running: None) -> None:
-    for end in (moo.kill, moo.stop):
-        owner = moo.spawn(Owner)
-        pids = [owner.pid(), *(owner.add().pid() for _ in range(3))]
-        end(owner)
-        assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
-
-
-def test_a_stopped_owner_has_its_own_asked_to_stop(
-    running: None, tmp_path: Path
-) -> None:
-    owner = moo.spawn(Owner)
-    child = owner.add()
-    child.note_stop(tmp_path / "note")
-    moo.stop(owner)
-    assert (tmp_path / "note").read_text() == "stopped"
-
-
-def test_an_exception_in_a_method_ends_nothing(running: None) -> None:
-    owner = moo.spawn(Owner)
-    child = owner.add()
-    with pytest.raises(ValueError, match="no reason"):
-        owner.fails()
-    assert child.pid()
-
-
-def test_a_detached_actor_outlives_the_one_that_spawned_it(running: None) -> None:
-    owner = moo.spawn(Owner)
+def test_a_detached_actor_outlives_the_one_that_spawned_it(spawn: Any) -> None:
+    owner = spawn(Owner)
     child = owner.add("kept", detached=True)
     pid = child.pid()
     moo.kill(owner)
     assert child.pid() == pid
     (info,) = moo.actors()
     assert (info.name, info.owner, info.detached) == ("kept", None, True)
+    moo.kill(child)
 
 
-def test_a_restarted_owner_finds_the_names_of_its_own_free(running: None) -> None:
-    again = moo.Restart(max=3)
+def test_a_restarted_owner_finds_the_names_of_its_own_free(spawn: Any) -> None:
     names = [f"child-{i}" for i in range(3)]
-    owner = moo.on(Owner, restart=again).spawn(names)
+    owner = spawn(moo.on(Owner, restart=moo.Restart(max=3)), names)
     before = [moo.lookup(name, timeout=10).pid() for name in names]
     os.kill(owner.pid(), signal.SIGKILL)
     assert eventually(lambda: moo.actors()[0].restarts == 1)
@@ -147,87 +122,19 @@ def test_a_restarted_owner_finds_the_names_of_its_own_free(running: None) -> Non
     assert len(moo.actors()) == 4
 
 
-def test_what_an_actor_spawns_while_it_dies_ends_too(running: None) -> None:
-    owners = moo.on(Owner).group(3)
+def test_what_an_actor_spawns_while_it_dies_ends_too(group: Any) -> None:
+    owners = group(Owner, 3)
     for owner in owners:
         owner.add_and_die.tell()
     for owner in owners:
         assert ends(owner).signal == signal.SIGKILL
-    assert eventually(lambda: moo.actors() == [])
+    assert nobody_is_left()
 
 
-def test_a_supervised_child_is_not_restarted_without_its_owner(running: None) -> None:
-    owner = moo.spawn(Owner)
-    child = owner.add(restart=moo.Restart(max=100))
-    child.pid()
-    moo.kill(owner)
-    assert ends(child).kind == "owner"
-    assert moo.actors() == []
-
-
-def test_the_actors_of_a_session_are_listed(running: None) -> None:
-    assert moo.actors() == []
-    first = moo.on(Owner, name="first", restart=moo.Restart()).spawn()
-    second = first.add()
-    pids = first.pid(), second.pid()
-    infos = moo.actors()
-    assert [info.label for info in infos] == ["Owner:first", "Owner"]
-    assert [info.name for info in infos] == ["first", None]
-    assert [info.owner for info in infos] == [None, "Owner:first"]
-    assert [info.state for info in infos] == ["running", "running"]
-    assert tuple(info.pid for info in infos) == pids
-    assert [info.handle for info in infos] == [first, second]
-    moo.kill(first)
-    with pytest.raises(moo.ActorUnavailable, match="Owner:first has ended"):
-        _ = infos[0].handle
-
-
-def test_an_actor_that_an_actor_lists_is_the_same(running: None) -> None:
-    @moo.actor
-    class Lists:
-        def labels(self) -> list[str]:
-            return [info.label.rpartition(".")[2] for info in moo.actors()]
-
-    assert moo.spawn(Lists).labels() == ["Lists"]
-
-
-def test_a_handle_of_another_session_is_unavailable() -> None:
-    with moo.init():
-        old = moo.spawn(Owner)
-        old.pid()
-    with moo.init(), pytest.raises(moo.ActorUnavailable, match="another session"):
-        old.pid()
-
-
-def test_orphans_of_actors_are_gone_with_the_session(running: None) -> None:
-    @moo.actor
-    class Leaves:
-        def daemon(self) -> int:
-            import subprocess
-            import sys
-
-            program = (
-                "import os, sys\n"
-                "if os.fork(): os._exit(0)\n"
-                "os.setsid()\n"
-                "print(os.getpid(), flush=True)\n"
-                "os.close(1)\n"
-                "import time; time.sleep(60)\n"
-            )
-            said = subprocess.run([sys.executable, "-c", program], stdout=-1)
-            return int(said.stdout)
-
-    leaves: Any = moo.spawn(Leaves)
-    pid = leaves.daemon()
-    moo.kill(leaves)
-    moo.shutdown()
-    assert not os.path.exists(f"/proc/{pid}")
-
-
-def test_an_actor_between_two_lives_ends_when_it_is_to(running: None) -> None:
-    later = moo.Restart(backoff=50.0)
-    owner = moo.spawn(Owner)
-    alone, child = moo.on(Owner, restart=later).spawn(), owner.add(restart=later)
+def test_an_actor_between_two_lives_ends_when_it_is_to(spawn: Any) -> None:
+    later = moo.Restart(backoff=1000.0)
+    owner = spawn(Owner)
+    alone, child = spawn(moo.on(Owner, restart=later)), owner.add(restart=later)
     for handle in (alone, child):
         handle.exit.tell(1)
     states = ["running", "waiting to restart", "waiting to restart"]
@@ -239,18 +146,52 @@ def test_an_actor_between_two_lives_ends_when_it_is_to(running: None) -> None:
     assert moo.actors() == []
 
 
-def test_a_broken_pipe_is_an_error_of_the_call(running: None) -> None:
+# -- names -----------------------------------------------------------------
+
+
+def test_the_actors_of_a_session_are_listed(spawn: Any) -> None:
+    assert moo.actors() == []
+    first = spawn(moo.on(Owner, name="first", restart=moo.Restart()))
+    second = first.add()
+    pids = first.pid(), second.pid()
+    infos = moo.actors()
+    labels = ["Owner:first", "Owner"]
+    assert [info.label for info in infos] == second.labels() == labels
+    assert [info.name for info in infos] == ["first", None]
+    assert [info.owner for info in infos] == [None, "Owner:first"]
+    assert [info.state for info in infos] == ["running", "running"]
+    assert tuple(info.pid for info in infos) == pids
+    assert [info.handle for info in infos] == [first, second]
+    moo.kill(first)
+    with pytest.raises(moo.ActorUnavailable, match="Owner:first has ended"):
+        _ = infos[0].handle
+
+
+def test_names_are_free_again_after_the_death(spawn: Any, group: Any) -> None:
+    first = spawn(moo.on(Counter, name="only"), 1)
+    assert moo.lookup("only") == first
+    with pytest.raises(ValueError, match="'only' is taken"):
+        moo.on(Counter, name="only").spawn()
+    moo.kill(first)
+    second = spawn(moo.on(Counter, name="only"), 2)
+    assert moo.lookup("only").add(0) == 2
+    assert second != first
+    spawn(moo.on(Counter, name="many/2"))
+    with pytest.raises(ValueError, match="'many/2' is taken"):
+        moo.on(Counter, name="many").group(3)
+    # None of its members runs, so the names of the others are free.
+    assert len(moo.actors()) == 2
+
+
+def test_lookup_waits_for_a_name(spawn: Any) -> None:
+    with pytest.raises(moo.ActorUnavailable, match="'later'"):
+        moo.lookup("later")
+
     @moo.actor
-    class Writes:
-        def write(self) -> None:
-            read, write = os.pipe()
-            os.close(read)
-            os.write(write, b"nobody reads this")
+    class Finder:
+        def find(self) -> int:
+            return int(moo.lookup("later", timeout=60).add(0))
 
-        def ping(self) -> str:
-            return "pong"
-
-    writes = moo.spawn(Writes)
-    with pytest.raises(BrokenPipeError):
-        writes.write()
-    assert writes.ping() == "pong"
+    ref = spawn(Finder).find.remote()
+    spawn(moo.on(Counter, name="later"), 9)
+    assert ref.get(timeout=60) == 9

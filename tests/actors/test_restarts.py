@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: MIT
+"""Actors that are restarted after a death, and what their callers and watchers see."""
+
 from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mooactor as moo
-from tests.actors.counter import Counter, Remembers
+from tests.actors.counter import Counter
 from tests.gates import wait_at
 
 
-def test_a_restarted_actor_takes_calls_again(spawn: Any) -> None:
-    counter = spawn(moo.on(Counter, restart=moo.Restart(max=2)), 5)
+def test_a_restarted_actor_takes_calls_until_its_budget_ends(spawn: Any) -> None:
+    counter = spawn(moo.on(Counter, restart=moo.Restart(max=1)), 5)
     before = counter.pid()
     with pytest.raises(moo.ActorRestarted) as caught:
         counter.kill_self()
@@ -24,42 +26,11 @@ def test_a_restarted_actor_takes_calls_again(spawn: Any) -> None:
     assert caught.value.cause.signal == signal.SIGKILL
     assert counter.add(1) == 6  # made anew by the same constructor call
     assert counter.pid() != before
-
-
-def test_the_budget_of_restarts_ends(spawn: Any) -> None:
-    counter = spawn(moo.on(Counter, restart=moo.Restart(max=1)))
-    with pytest.raises(moo.ActorRestarted):
+    with pytest.raises(moo.ActorDied) as died:
         counter.kill_self()
-    with pytest.raises(moo.ActorDied) as caught:
-        counter.kill_self()
-    assert not isinstance(caught.value, moo.ActorRestarted)
+    assert not isinstance(died.value, moo.ActorRestarted)
     with pytest.raises(moo.ActorDied):
         counter.echo(1)
-
-
-def test_retries_send_a_call_again(spawn: Any, tmp_path: Any) -> None:
-    marker = tmp_path / "ran"
-
-    @moo.actor
-    class Flaky:
-        def work(self) -> str:
-            import os
-
-            if not marker.exists():
-                marker.touch()
-                os._exit(1)
-            return "done"
-
-    flaky = spawn(moo.on(Flaky, restart=moo.Restart(max=2)))
-    assert flaky.work.options(retries=1)() == "done"
-
-
-def test_state_comes_back_from_the_snapshot(spawn: Any) -> None:
-    actor = spawn(moo.on(Remembers, restart=moo.Restart(max=2)))
-    assert [actor.add(i) for i in range(3)] == [1, 2, 3]
-    with pytest.raises(moo.ActorRestarted):
-        actor.crash()
-    assert actor.all() == [0, 1, 2]
 
 
 def test_queued_calls_of_a_dead_incarnation_fail_and_do_not_hang(spawn: Any) -> None:
@@ -70,46 +41,6 @@ def test_queued_calls_of_a_dead_incarnation_fail_and_do_not_hang(spawn: Any) -> 
     assert counter.echo(1) == 1
 
 
-def test_a_killed_or_stopped_actor_is_not_restarted(spawn: Any) -> None:
-    for end in (moo.kill, moo.stop):
-        counter = spawn(moo.on(Counter, restart=moo.Restart(max=3)))
-        counter.echo()
-        end(counter)
-        with pytest.raises(moo.ActorDied):
-            counter.echo()
-
-
-def test_a_stop_during_a_back_off_ends_the_actor_at_once(spawn: Any) -> None:
-    policy = moo.Restart(max=1, backoff=1000.0)
-    counter = spawn(moo.on(Counter, restart=policy))
-    with pytest.raises(moo.ActorRestarted):
-        counter.kill_self()
-    moo.stop(counter, timeout=30)
-    with pytest.raises(moo.ActorDied) as caught:
-        counter.echo()
-    assert caught.value.cause.kind == "stopped"
-
-
-def test_a_stop_that_meets_a_death_ends_the_next_incarnation(spawn: Any) -> None:
-    for _ in range(10):
-        counter = spawn(moo.on(Counter, restart=moo.Restart(max=3)))
-        pid = counter.pid()
-        os.kill(pid, signal.SIGKILL)  # nobody is told yet
-        moo.stop(counter, timeout=30)
-        with pytest.raises(moo.ActorDied):
-            counter.echo()
-
-
-def test_a_crash_before_a_stop_keeps_its_cause(spawn: Any) -> None:
-    counter = spawn(Counter)
-    counter.echo()
-    ref = counter.kill_self.remote(signal.SIGSEGV)
-    moo.stop(counter)
-    error = ref.exception(timeout=20)
-    assert isinstance(error, moo.ActorDied)
-    assert (error.cause.kind, error.cause.signal) == ("signal", signal.SIGSEGV)
-
-
 def test_a_constructor_that_fails_uses_up_restarts(spawn: Any) -> None:
     class Never:
         def __init__(self) -> None:
@@ -118,134 +49,15 @@ def test_a_constructor_that_fails_uses_up_restarts(spawn: Any) -> None:
         def use(self) -> None: ...
 
     never = spawn(moo.on(Never, restart=moo.Restart(max=2)))
-    with pytest.raises(moo.ActorDied) as caught:
-        never.use()
-    final = caught.value
+    final: BaseException | None = moo.ActorRestarted("not yet")
     while isinstance(final, moo.ActorRestarted):
-        with pytest.raises(moo.ActorDied) as caught:
-            never.use()
-        final = caught.value
+        final = never.use.remote().exception(timeout=60)
+    assert isinstance(final, moo.ActorDied)
     assert isinstance(final.cause.exception, RuntimeError)
     assert isinstance(final.__cause__, RuntimeError)
 
 
-def test_monitor_tells_each_event_once(spawn: Any) -> None:
-    counter = spawn(moo.on(Counter, restart=moo.Restart(max=1)))
-    counter.echo()
-    with moo.monitor(counter) as events:
-        assert isinstance(next(events), moo.Started)
-        counter.kill_self.remote()
-        died = next(events)
-        assert isinstance(died, moo.Died)
-        assert died.cause.signal == signal.SIGKILL
-        assert isinstance(next(events), moo.Restarted)
-        moo.kill(counter)
-        stopped = next(events)
-        assert isinstance(stopped, moo.Stopped)
-        assert stopped.cause.kind == "killed"
-        assert list(events) == []
-
-
-def test_monitor_works_with_async_for(spawn: Any) -> None:
-    import asyncio
-
-    counter = spawn(Counter)
-    counter.echo()
-
-    async def main() -> list[str]:
-        counter.exit.tell(3)
-        return [type(event).__name__ async for event in moo.monitor(counter)]
-
-    assert asyncio.run(main())[-1] == "Died"
-
-
-def test_restart_policies_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="negative number"):
-        moo.Restart(max=-1)
-    with pytest.raises(ValueError, match="snapshot_every"):
-        moo.Restart(snapshot_every=0)
-
-
-def test_an_old_handle_reaches_the_present_incarnation_at_once(spawn: Any) -> None:
-    counter = spawn(moo.on(Counter, restart=moo.Restart(max=100)))
-    old = pickle.dumps(counter)
-    for _ in range(3):
-        with pytest.raises(moo.ActorRestarted):
-            counter.kill_self()
-        for _ in range(5):  # each meets the actor for the first time
-            stranger = spawn(Counter)
-            assert stranger.call(pickle.loads(old), "echo", 1) == 1
-            moo.kill(stranger)
-
-
-def test_names_are_free_again_after_the_death(spawn: Any) -> None:
-    first = spawn(moo.on(Counter, name="only"), 1)
-    assert moo.lookup("only") == first
-    with pytest.raises(ValueError, match="'only' is taken"):
-        moo.on(Counter, name="only").spawn()
-    moo.kill(first)
-    second = spawn(moo.on(Counter, name="only"), 2)
-    assert moo.lookup("only").add(0) == 2
-    assert second != first
-
-
-def test_lookup_waits_for_a_name(spawn: Any) -> None:
-    with pytest.raises(moo.ActorUnavailable, match="'later'"):
-        moo.lookup("later")
-
-    @moo.actor
-    class Finder:
-        def find(self) -> int:
-            return int(moo.lookup("later", timeout=10).add(0))
-
-    ref = spawn(Finder).find.remote()
-    spawn(moo.on(Counter, name="later"), 9)
-    assert ref.get(timeout=10) == 9
-
-
-def test_stop_lets_queued_calls_finish_and_runs_on_stop(
-    spawn: Any, tmp_path: Any
-) -> None:
-    out = tmp_path / "out"
-
-    @moo.actor
-    class Careful:
-        def __init__(self) -> None:
-            self.done = 0
-
-        def work(self) -> int:
-            self.done += 1
-            return self.done
-
-        def on_stop(self) -> None:
-            out.write_text(str(self.done))
-
-    careful = spawn(Careful)
-    refs = [careful.work.remote() for _ in range(20)]
-    moo.stop(careful)
-    assert moo.get(refs) == list(range(1, 21))
-    assert out.read_text() == "20"
-
-
-def test_placement_that_cannot_be_is_refused(session: Any) -> None:
-    with pytest.raises(moo.PlacementError, match="elsewhere"):
-        moo.on(Counter, host="elsewhere").spawn()
-    with pytest.raises(moo.PlacementError, match="CPUs"):
-        moo.on(Counter, num_cpus=100_000).spawn()
-
-
-def test_environment_variables_are_set_before_the_constructor(spawn: Any) -> None:
-    @moo.actor
-    class Reads:
-        def __init__(self) -> None:
-            import os
-
-            self.value = os.environ.get("MOO_TEST")
-
-        def get(self) -> str | None:
-            return self.value
-
-    assert spawn(moo.on(Reads, env={"MOO_TEST": "yes"})).get() == "yes"
+# -- calls that are made again ---------------------------------------------
 
 
 @moo.actor
@@ -263,8 +75,6 @@ class Flaky:
         return "done"
 
     async def work_async(self) -> str:
-        while not self.gate.exists():
-            await asyncio.sleep(0.001)
         return self.work()
 
 
@@ -287,3 +97,89 @@ def test_who_was_handed_a_result_gets_that_of_the_call_that_was_made_again(
             assert isinstance(one.exception(timeout=60), moo.ActorRestarted)
     assert user.echo(1) == 1
     assert moo.stats()["values_pending"] == 0
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_calls_made_meanwhile_start_after_those_that_are_made_again(
+    spawn: Any, times: int
+) -> None:
+    for _ in range(times):
+        handle = spawn(moo.on(Counter, restart=moo.Restart(max=1000)))
+        handle.note(-1)
+        over = threading.Event()
+        sent: list[Any] = []
+
+        def send() -> None:
+            """One client's calls, before the death and after it."""
+            for number in range(100_000):
+                sent.append(handle.note.options(retries=3).remote(number))
+                if over.is_set():
+                    return
+
+        thread = threading.Thread(target=send)
+        dies = handle.kill_self.remote()
+        thread.start()
+        with pytest.raises(moo.ActorRestarted):
+            dies.get(60)
+        over.set()
+        thread.join()
+        moo.get(sent, timeout=60)
+        numbers = handle.notes()
+        assert numbers == sorted(numbers) and len(numbers) > 0
+        moo.kill(handle)
+
+
+# -- stops -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [moo.kill, moo.stop])
+def test_a_killed_or_stopped_actor_is_not_restarted(spawn: Any, end: Any) -> None:
+    counter = spawn(moo.on(Counter, restart=moo.Restart(max=3)))
+    counter.echo()
+    end(counter)
+    with pytest.raises(moo.ActorDied):
+        counter.echo()
+    waiting = spawn(moo.on(Counter, restart=moo.Restart(max=1, backoff=1000.0)))
+    with pytest.raises(moo.ActorRestarted):
+        waiting.kill_self()
+    end(waiting)  # in its back-off
+    with pytest.raises(moo.ActorDied) as caught:
+        waiting.echo()
+    assert caught.value.cause.kind == ("killed" if end is moo.kill else "stopped")
+
+
+def test_a_stop_that_meets_a_death_ends_the_next_incarnation(spawn: Any) -> None:
+    for _ in range(10):
+        counter = spawn(moo.on(Counter, restart=moo.Restart(max=3)))
+        os.kill(counter.pid(), signal.SIGKILL)  # nobody is told yet
+        moo.stop(counter, timeout=30)
+        with pytest.raises(moo.ActorDied):
+            counter.echo()
+
+
+# -- events ----------------------------------------------------------------
+
+
+def test_monitor_tells_each_event_once(spawn: Any) -> None:
+    counter = spawn(moo.on(Counter, restart=moo.Restart(max=1)))
+    counter.echo()
+
+    async def names(monitor: Any) -> list[str]:
+        return [type(event).__name__ async for event in monitor]
+
+    other = moo.monitor(counter)
+    with moo.monitor(counter) as events:
+        assert isinstance(next(events), moo.Started)
+        counter.kill_self.remote()
+        died = next(events)
+        assert isinstance(died, moo.Died)
+        assert died.cause.signal == signal.SIGKILL
+        assert isinstance(next(events), moo.Restarted)
+        moo.kill(counter)
+        stopped = next(events)
+        assert isinstance(stopped, moo.Stopped)
+        assert stopped.cause.kind == "killed"
+        assert list(events) == []
+    heard = asyncio.run(names(other))
+    assert heard == ["Started", "Died", "Restarted", "Stopped"]
+    assert asyncio.run(names(moo.monitor(counter))) == heard[-1:]  # for who comes late

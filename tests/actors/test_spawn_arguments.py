@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from enum import Enum, IntEnum, StrEnum
+from collections.abc import Callable
+from enum import Enum, StrEnum
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 import mooactor as moo
-from mooactor.host.restarts import LONGEST_BACKOFF_S, RestartBudget
 from tests.actors.counter import Counter
+
+pytestmark = pytest.mark.usefixtures("session")
 
 
 class Names(StrEnum):
@@ -34,12 +36,6 @@ class Text(str):
     pass
 
 
-class Policy(moo.Restart):
-    """A subclass with more than the agent knows of."""
-
-    extra = object()
-
-
 @moo.actor
 class Reads:
     def environment(self, *names: str) -> list[str | None]:
@@ -48,54 +44,42 @@ class Reads:
         return [os.environ.get(name) for name in names]
 
 
-def alive(counter: Any) -> bool:
-    return bool(counter.echo(1) == 1)
-
-
-@pytest.mark.parametrize("name", [Names.FIRST, Text("first"), Old.VALUE])
-def test_a_name_is_the_string_that_it_is(spawn: Any, name: str) -> None:
-    counter = spawn(moo.on(Counter, name=name))
-    assert moo.lookup(name) == moo.lookup(str.__str__(name)) == counter
-    assert moo.actors()[-1].name == str.__str__(name)
-    assert type(moo.actors()[-1].name) is str
+def test_a_name_is_the_string_that_it_is(spawn: Any) -> None:
+    for name in (Names.FIRST, Text("text"), Old.VALUE):
+        counter = spawn(moo.on(Counter, name=name))
+        assert moo.lookup(name) == moo.lookup(str.__str__(name)) == counter
+        assert moo.actors()[-1].name == str.__str__(name)
+        assert type(moo.actors()[-1].name) is str
+    for long in ("x" * 300, "é" * 300, "with / and \n"):
+        moo.LearnerGroup(long, min_size=1).leave()
 
 
 @pytest.mark.parametrize("name", [["x"], b"x", 3, "", "a\0b", "x" * 1001, Plain.TEXT])
 def test_what_is_no_name_is_refused_with_the_argument_named(
     session: Any, name: Any
 ) -> None:
-    for use in (lambda: moo.on(Counter, name=name), lambda: moo.lookup(name)):
+    uses: list[Callable[[], object]] = [
+        lambda: moo.on(Counter, name=name),
+        lambda: moo.lookup(name),
+        lambda: moo.LearnerGroup(name, min_size=1),
+    ]
+    for use in uses:
         with pytest.raises((TypeError, ValueError), match="name="):
             use()
-    with pytest.raises((TypeError, ValueError), match="name="):
-        moo.LearnerGroup(name, min_size=1)
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "é" * 300, "with / and \n"])
-def test_a_learner_group_may_have_any_name(session: Any, name: str) -> None:
-    moo.LearnerGroup(name, min_size=1).leave()
-
-
-@pytest.mark.parametrize("timeout", [math.nan, "3", True, [1]])
-def test_what_is_no_time_is_refused(spawn: Any, timeout: Any) -> None:
+def test_what_is_no_time_is_refused(spawn: Any) -> None:
     counter = spawn(Counter)
-    with pytest.raises((TypeError, ValueError), match="timeout="):
-        moo.lookup("nobody", timeout=timeout)
-    with pytest.raises((TypeError, ValueError), match="timeout="):
-        moo.stop(counter, timeout=timeout)
-    assert alive(counter)
-
-
-@pytest.mark.parametrize("timeout", [math.inf, None, 1e300, np.float32(20)])
-def test_a_lookup_may_wait_for_ever(spawn: Any, timeout: Any) -> None:
-    @moo.actor
-    class Finder:
-        def find(self, timeout: float | None) -> int:
-            return int(moo.lookup("eternal", timeout=timeout).add(0))
-
-    ref = spawn(Finder).find.remote(timeout)
-    spawn(moo.on(Counter, name="eternal"), 9)
-    assert ref.get(timeout=20) == 9
+    for timeout in (math.nan, "3", True, [1]):
+        with pytest.raises((TypeError, ValueError), match="timeout="):
+            moo.lookup("nobody", timeout=timeout)  # type: ignore[arg-type]
+        with pytest.raises((TypeError, ValueError), match="timeout="):
+            moo.stop(counter, timeout=timeout)  # type: ignore[arg-type]
+    assert counter.echo(1) == 1
+    for forever in (math.inf, None, 1e300, np.float32(20)):
+        found = moo.on(Counter, name="eternal").spawn()
+        assert moo.lookup("eternal", timeout=forever) == found
+        moo.kill(found)
 
 
 def test_environment_variables_are_the_strings_that_they_are(spawn: Any) -> None:
@@ -105,108 +89,56 @@ def test_environment_variables_are_the_strings_that_they_are(spawn: Any) -> None
     assert found == ["first", "text", "b", "old value"]
 
 
-@pytest.mark.parametrize(
-    ("env", "said"),
-    [
-        ({"A": 3}, r"env\['A'\] is 3, a int"),
-        ({"A": Plain.NUMBER}, r"env\['A'\]"),
-        ({"A": None}, r"env\['A'\] is None"),
-        ({"A": Path("/")}, r"env\['A'\]"),
-        ({"A": "a\0b"}, r"env\['A'\]"),
-        ({3: "A"}, "the key 3"),
-        ({"A=B": "C"}, "the key 'A=B'"),
-        ({"": "C"}, "the key ''"),
-        ("A=B", "env='A=B'"),
-        (["A"], "env="),
+NO_AMOUNTS = (math.nan, math.inf, -0.5, True, "1", None, 1j, 1e20, 10**400)
+REFUSED: list[tuple[str, Any, str]] = [
+    ("env", {"A": 3}, r"env\['A'\] is 3, a int"),
+    ("env", {"A": Plain.NUMBER}, r"env\['A'\]"),
+    ("env", {"A": None}, r"env\['A'\] is None"),
+    ("env", {"A": Path("/")}, r"env\['A'\]"),
+    ("env", {"A": "a\0b"}, r"env\['A'\]"),
+    ("env", {3: "A"}, "the key 3"),
+    ("env", {"A=B": "C"}, "the key 'A=B'"),
+    ("env", {"": "C"}, "the key ''"),
+    ("env", "A=B", "env='A=B'"),
+    ("env", ["A"], "env="),
+    ("detached", "yes", "detached="),
+    *[("restart", no, "restart=") for no in (3, True, {"max": 3}, "always")],
+    *[
+        (argument, no, f"{argument}=")
+        for argument in ("num_cpus", "num_gpus", "memory")
+        for no in NO_AMOUNTS
     ],
-)
-def test_what_is_no_environment_is_refused(env: Any, said: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=said):
-        moo.on(Counter, env=env)
+    ("num_gpus", 1.5, r"num_gpus=1\.5\b"),
+]
 
 
-@pytest.mark.parametrize("argument", ["num_cpus", "num_gpus", "memory"])
-@pytest.mark.parametrize(
-    "amount", [math.nan, math.inf, -0.5, True, "1", None, 1j, 1e20, 10**30, 10**400]
-)
-def test_what_is_no_amount_is_refused(argument: str, amount: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=f"{argument}="):
-        moo.on(Counter, **{argument: amount})
-
-
-@pytest.mark.parametrize("amount", [np.float64(1), np.int32(1), Fraction(1, 2)])
-def test_amounts_may_be_numbers_of_any_kind(spawn: Any, amount: Any) -> None:
-    assert alive(spawn(moo.on(Counter, num_cpus=amount)))
-
-
-@pytest.mark.parametrize("restart", [3, True, {"max": 3}, "always", moo.Restart])
-def test_what_is_no_policy_is_refused(restart: Any) -> None:
-    with pytest.raises(TypeError, match="restart="):
-        moo.on(Counter, restart=restart)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"max": 1.5},
-        {"max": True},
-        {"max": "3"},
-        {"max": 1 << 70},
-        {"within": math.nan},
-        {"within": 0},
-        {"within": "60"},
-        {"backoff": math.inf},
-        {"backoff": math.nan},
-        {"backoff": -1},
-        {"snapshot_every": 0.5},
-    ],
-    ids=str,
-)
-def test_a_policy_whose_numbers_make_no_sense_is_refused(fields: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=next(iter(fields))):
-        moo.Restart(**fields)
-
-
-class Count(IntEnum):
-    TWO = 2
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        Policy(max=2),
-        moo.Restart(max=Count.TWO, within=np.float32(60)),
-        moo.Restart(max=np.int64(2), snapshot_every=np.int8(1)),
-        moo.Restart(max=2, within=math.inf),
-        moo.Restart(max=(1 << 63) - 1, within=1e300),
-    ],
-    ids=range(5),  # type: ignore[arg-type]
-)
-def test_a_policy_counts_by_its_fields(spawn: Any, policy: moo.Restart) -> None:
-    counter = spawn(moo.on(Counter, restart=policy))
-    with pytest.raises(moo.ActorRestarted):
-        counter.kill_self()
-    assert alive(counter)
-
-
-def test_the_back_off_of_a_long_crash_loop_is_bounded() -> None:
-    policy = moo.Restart(max=5000, within=math.inf, backoff=0.01)
-    budget = RestartBudget(policy)
-    delays = [budget.take(float(now)) for now in range(5000)]
-    assert delays[:3] == [0.01, 0.02, 0.04]
-    assert delays[-1] == LONGEST_BACKOFF_S
-    assert budget.take(5000.0) is None
-    slow = RestartBudget(moo.Restart(backoff=100.0))
-    assert [slow.take(0.0), slow.take(1.0)] == [100.0, 100.0]
-
-
-def test_a_group_of_no_number_is_refused(session: Any) -> None:
+def test_what_makes_no_sense_is_refused_with_the_argument_named() -> None:
+    for argument, value, said in REFUSED:
+        with pytest.raises((TypeError, ValueError), match=said):
+            moo.on(Counter, **{argument: value})
     for n in (2.0, "2", None, True, -1):
         with pytest.raises((TypeError, ValueError), match="n="):
             moo.on(Counter).group(n)  # type: ignore[arg-type]
     assert len(moo.on(Counter).group(np.int64(0))) == 0
 
 
-def test_detached_is_a_truth_value() -> None:
-    with pytest.raises(TypeError, match="detached="):
-        moo.on(Counter, detached="yes")  # type: ignore[arg-type]
+def test_amounts_may_be_numbers_of_any_kind(spawn: Any) -> None:
+    for amount in (np.float64(1), np.int32(1), Fraction(1, 2)):
+        assert spawn(moo.on(Counter, num_cpus=amount)).echo(1) == 1
+    with pytest.raises(moo.PlacementError, match="elsewhere"):
+        moo.on(Counter, host="elsewhere").spawn()
+    with pytest.raises(moo.PlacementError, match="CPUs"):
+        moo.on(Counter, num_cpus=100_000).spawn()
+
+
+def test_a_policy_whose_numbers_make_no_sense_is_refused() -> None:
+    refused: dict[str, list[Any]] = {
+        "max": [1.5, True, "3", 1 << 70, -1],
+        "within": [math.nan, 0, "60"],
+        "backoff": [math.inf, math.nan, -1],
+        "snapshot_every": [0, 0.5],
+    }
+    for field, values in refused.items():
+        for value in values:
+            with pytest.raises((TypeError, ValueError), match=field):
+                moo.Restart(**{field: value})

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import mooactor as moo
-from mooactor.actors.statistics import make
 from tests.actors.counter import Counter
 
 COUNTS = {"slabs", "blocks", "leases", "peers", "owners", "imports", "exports"}
@@ -55,14 +54,3 @@ def test_it_counts_deaths_restarts_and_supervisors_that_gave_up(spawn: Any) -> N
     more = {key: after[key] - before[key] for key in after}
     # the child died twice, and its supervisor once
     assert more == {"actors": 1, "deaths": 3, "restarts": 1, "gave_up": 1}
-
-
-def test_what_is_unknown_is_kept_and_an_ended_session_prints() -> None:
-    counts = dict.fromkeys(
-        ("calls_pending", "values_pending", "arriving", "objects", "relayed", "links"),
-        0,
-    )
-    ended = make({**counts, "memory": {}, "cuda": {}, "transport": "auto", "peers": []})
-    assert "the session has ended" in str(ended)
-    more = make({**ended, "memory": {"used": 3, "new": 4}, "cuda": {"sent_shared": 1}})
-    assert more["memory"] == {"used_bytes": 3, "new": 4}

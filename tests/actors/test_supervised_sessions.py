@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Supervisors at the end of a session, however it ends."""
+"""Supervisors, and what else is known, when a session ends or its agent hangs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.actors.members import Member, notes
 from tests.conftest import eventually
 
 PROGRAM = """
-import sys, time
+import sys
 from pathlib import Path
 import mooactor as moo
 from tests.actors.members import Member
@@ -26,7 +26,7 @@ inner = moo.child(moo.Supervisor, [moo.child(Member, str(i), log) for i in range
 outer = moo.spawn(moo.Supervisor, [inner], strategy="one_for_all", max=1000)
 handles = outer.child(inner).children()
 print(*[handle.pid() for handle in handles], flush=True)
-time.sleep(600)
+sys.stdin.read()
 """
 
 
@@ -47,12 +47,11 @@ def test_the_end_of_the_session_stops_the_tree_in_order(
 
 def test_nothing_comes_back_when_the_program_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "log")]
-    program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert program.stdout is not None
-    pids = [int(pid) for pid in program.stdout.readline().split()]
-    program.send_signal(signal.SIGKILL)
-    program.wait()
-    program.stdout.close()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as program:
+        assert program.stdout is not None
+        pids = [int(pid) for pid in program.stdout.readline().split()]
+        program.kill()
     for pid in pids:
         assert eventually(lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
     assert notes(tmp_path / "log") == ["+0", "+1", "+2"]

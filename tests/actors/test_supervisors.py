@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,6 @@ import pytest
 
 import mooactor as moo
 from mooactor.process.supervision import Strategy
-from tests.actors.counter import Remembers
-from tests.actors.keeper import Keeper, number_in, value
 from tests.actors.members import Member, notes
 from tests.conftest import eventually
 
@@ -59,40 +55,35 @@ def team(spawn: Any, log: Path) -> Callable[..., Any]:
 
 
 @moo.actor
-class Meets:
-    """Its constructor returns when so many have begun theirs."""
+class Waits:
+    """Its beginning and its end last until another one's have begun."""
 
-    def __init__(self, log: Path, count: int) -> None:
-        self.log, self.count = log, count
-        with log.open("a") as file:
-            file.write("+\n")
-        assert eventually(lambda: len(notes(log)) >= count)
+    def __init__(self, mine: Path, other: Path) -> None:
+        self.mine, self.other = mine, other
+        self.note("+")
 
-    def ping(self) -> str:
-        return "pong"
+    def note(self, what: str) -> None:
+        with self.mine.open("a") as file:
+            file.write(f"{what}\n")
+        assert eventually(lambda: what in notes(self.other))
 
     def on_stop(self) -> None:
-        with self.log.open("a") as file:
-            file.write("-\n")
-        assert eventually(lambda: notes(self.log).count("-") >= self.count)
+        self.note("-")
 
 
 # -- starting --------------------------------------------------------------
 
 
-def test_children_start_in_their_order(team: Any, log: Path) -> None:
-    team(5)
-    assert notes(log) == ["+0", "+1", "+2", "+3", "+4"]
-
-
-def test_children_may_start_and_stop_all_at_once(spawn: Any, log: Path) -> None:
-    children = [moo.child(Meets, log, 3).options(grace=60) for _ in range(3)]
-    rules = {"in_order": False, "strategy": "one_for_all"}
-    supervisor = spawn(moo.Supervisor, children, **rules)
-    wait_until_started(supervisor)  # each constructor waits for the others
-    assert [one.ping() for one in supervisor.children()] == ["pong"] * 3
+def test_children_may_start_and_stop_all_at_once(spawn: Any, tmp_path: Path) -> None:
+    logs = [tmp_path / "a", tmp_path / "b"]
+    children = [
+        moo.child(Waits, mine, other).options(grace=60)
+        for mine, other in (logs, reversed(logs))
+    ]
+    supervisor = spawn(moo.Supervisor, children, in_order=False)
+    wait_until_started(supervisor)  # each constructor waits for the other
     moo.stop(supervisor)  # and so does each end
-    assert notes(log) == ["+"] * 3 + ["-"] * 3
+    assert [notes(log) for log in logs] == [["+", "-"]] * 2
 
 
 def test_children_have_handles_and_names(spawn: Any, log: Path, session: Any) -> None:
@@ -115,12 +106,6 @@ def test_a_child_whose_constructor_dies_is_tried_again(spawn: Any, log: Path) ->
     assert notes(log) == ["+0", "+0", "+0", "+last"]
 
 
-def test_a_supervisor_without_children_is_at_rest(spawn: Any) -> None:
-    supervisor = spawn(moo.Supervisor)
-    wait_until_started(supervisor)
-    assert supervisor.children() == []
-
-
 def test_another_child_may_be_added(team: Any, spawn: Any, log: Path) -> None:
     supervisor, (first,) = team(1, strategy="one_for_all")
     late = moo.on(Member, name="late").child("late", log)
@@ -131,6 +116,9 @@ def test_another_child_may_be_added(team: Any, spawn: Any, log: Path) -> None:
     assert notes(log) == ["+0", "+late", "+0", "+late"]
     with pytest.raises(ValueError, match="has a child 'late' already"):
         supervisor.add(late)
+    empty = spawn(moo.Supervisor)
+    wait_until_started(empty)
+    assert empty.children() == []
 
 
 # -- strategies ------------------------------------------------------------
@@ -161,7 +149,7 @@ def test_the_strategy_decides_who_is_restarted(
 
 def test_calls_of_siblings_end_with_the_cause(team: Any) -> None:
     _, (first, second) = team(2, strategy="one_for_all")
-    ref = second.sleep.remote(60)
+    ref = second.stay.remote()
     again = second.ping.options(retries=1).remote()
     first.die.tell(signal.SIGSEGV)
     error = ref.exception(timeout=20)
@@ -170,58 +158,6 @@ def test_calls_of_siblings_end_with_the_cause(team: Any) -> None:
     assert error.cause.origin.signal == signal.SIGSEGV
     assert "restarted together with Member: killed by signal 11" in str(error)
     assert again.get(timeout=20) == "1"  # the caller's word: it may run twice
-
-
-def test_children_get_their_last_snapshots(spawn: Any, log: Path) -> None:
-    child = moo.child(Remembers)
-    supervisor = spawn(
-        moo.Supervisor, [child, *members(1, log)], strategy="one_for_all"
-    )
-    remembers, other = supervisor.children()
-    assert [remembers.add(i) for i in range(3)] == [1, 2, 3]
-    other.die.tell()
-    assert eventually(
-        lambda: [i.restarts for i in moo.actors() if i.label == "Remembers"] == [1]
-    )
-    assert remembers.all.options(retries=MANY)() == [0, 1, 2]
-
-
-def test_what_children_own_is_gone_before_they_come_back(team: Any) -> None:
-    _, (first, second) = team(2, strategy="one_for_all")
-    recruited = second.recruit("recruit")
-    assert recruited.ping() == "recruit"
-    first.die.tell()
-    error = recruited.sleep.remote(60).exception(timeout=20)
-    assert isinstance(error, moo.ActorDied) and error.cause.kind == "owner"
-    # the name is free
-    again = second.recruit.options(retries=MANY)("recruit")
-    assert again.ping() == "recruit" and again != recruited
-
-
-def test_ten_deaths_at_once_are_one_restart(team: Any, log: Path) -> None:
-    supervisor, handles = team(10, strategy="one_for_all", max=1)
-    before = [pid_of(handle) for handle in handles]
-    for pid in before:
-        os.kill(pid, signal.SIGSTOP)  # none ends by itself meanwhile
-    for pid in reversed(before):
-        os.kill(pid, signal.SIGKILL)
-    for handle, pid in zip(handles, before, strict=True):
-        assert has_another_pid(handle, pid)
-    assert notes(log)[10:] == [f"+{i}" for i in range(10)]
-    assert len(supervisor.children()) == 10
-
-
-def test_a_kill_during_a_restart_is_one_more_death(spawn: Any, log: Path) -> None:
-    children = members(3, log)
-    supervisor = spawn(moo.Supervisor, children, strategy="one_for_all", max=MANY)
-    wait_until_started(supervisor)
-    handles = supervisor.children()
-    for _ in range(10):  # while some are on their way, and some wait for their turn
-        handles[0].die.tell()
-        handles[2].die.tell()
-    for handle in handles:
-        assert pid_of(handle)
-    assert eventually(lambda: {i.state for i in moo.actors()} == {"running"})
 
 
 # -- who stays away --------------------------------------------------------
@@ -237,29 +173,24 @@ def test_a_child_that_is_ended_on_purpose_stays_away(team: Any, end: Any) -> Non
     assert pid_of(second) == before
 
 
-def test_a_child_may_end_well(spawn: Any, log: Path) -> None:
-    one, other = (
-        moo.child(Member, str(i), log).options(restart="on_failure") for i in range(2)
-    )
-    supervisor = spawn(moo.Supervisor, [one, other], max=1)
-    with pytest.raises(moo.ActorDied) as caught:
-        supervisor.child(one).leave(0)
-    assert not isinstance(caught.value, moo.ActorRestarted)
-    with pytest.raises(moo.ActorRestarted):
-        supervisor.child(other).leave(1)
-    assert supervisor.child(other).ping() == "1"
-
-
-def test_the_death_of_a_child_that_never_restarts_concerns_nobody(
-    spawn: Any, log: Path
+@pytest.mark.parametrize(
+    ("when", "code", "comes_back"),
+    [("on_failure", 0, False), ("on_failure", 1, True), ("never", 1, False)],
+)
+def test_a_child_may_be_allowed_to_end(
+    spawn: Any, log: Path, when: Any, code: int, comes_back: bool
 ) -> None:
-    never = moo.child(Member, "never", log).options(restart="never")
-    other = moo.child(Member, "other", log)
-    supervisor = spawn(moo.Supervisor, [never, other], strategy="one_for_all", max=0)
+    (one,), (other,) = members(1, log), members(1, log)
+    children = [one.options(restart=when), other]
+    supervisor = spawn(moo.Supervisor, children, strategy="one_for_all", max=1)
     before = pid_of(supervisor.child(other))
-    with pytest.raises(moo.ActorDied):
-        supervisor.child(never).die()
-    assert pid_of(supervisor.child(other)) == before
+    error = supervisor.child(one).leave.remote(code).exception(timeout=20)
+    assert isinstance(error, moo.ActorDied)
+    assert isinstance(error, moo.ActorRestarted) == comes_back
+    if comes_back:
+        assert has_another_pid(supervisor.child(other), before)
+    else:
+        assert pid_of(supervisor.child(other)) == before
 
 
 # -- giving up -------------------------------------------------------------
@@ -282,7 +213,7 @@ def test_too_many_restarts_end_the_supervisor_and_its_children(
     assert last.cause.actor == "Member" and last.cause.origin.signal == signal.SIGSEGV
     with pytest.raises(moo.ActorDied, match="its child Member died once too often"):
         supervisor.children()
-    error = second.sleep.remote(60).exception(timeout=20)
+    error = second.stay.remote().exception(timeout=20)
     assert isinstance(error, moo.ActorDied) and error.cause.kind == "owner"
 
 
@@ -302,25 +233,13 @@ def test_the_next_supervisor_restarts_the_one_that_gave_up(
     assert notes(log) == ["+leaf", "+0"] * 2  # the order holds for the whole tree
 
 
-def test_a_supervisor_may_have_a_restart_policy(spawn: Any, log: Path) -> None:
-    policy = moo.on(moo.Supervisor, restart=moo.Restart(max=1))
-    (child,) = members(1, log)
-    supervisor = spawn(policy, [child], max=0)
-    handle = supervisor.child(child)
-    with pytest.raises(moo.ActorRestarted):
-        handle.die()
-    assert handle.ping() == "0"
-    with pytest.raises(moo.ActorDied) as caught:
-        handle.die()
-    assert not isinstance(caught.value, moo.ActorRestarted)
-
-
 # -- the supervisor's own end ----------------------------------------------
 
 
-def pid_of_label(label: str) -> int | None:
+def kill_labelled(label: str, number: int = signal.SIGKILL) -> None:
     (pid,) = [info.pid for info in moo.actors() if info.label == label]
-    return pid
+    assert pid is not None
+    os.kill(pid, number)
 
 
 def test_a_supervisor_that_is_killed_comes_back_with_its_children(
@@ -332,10 +251,8 @@ def test_a_supervisor_that_is_killed_comes_back_with_its_children(
     wait_until_started(outer)
     handles = [outer.child(inner).child(one) for one in children]
     before = [pid_of(handle) for handle in handles]
-    ref = handles[0].sleep.remote(60)
-    pid = pid_of_label("Supervisor:inner")
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    ref = handles[0].stay.remote()
+    kill_labelled("Supervisor:inner")
     error = ref.exception(timeout=20)
     assert isinstance(error, moo.ActorRestarted) and error.cause.kind == "owner"
     for handle, old in zip(handles, before, strict=True):
@@ -356,9 +273,8 @@ def test_a_supervisor_that_comes_back_knows_who_stays_away(
     stopped, done, stays = (moo.lookup(name) for name in names)
     moo.stop(stopped)
     done.leave.remote(0).exception(timeout=20)
-    before, pid = pid_of(stays), pid_of_label("Supervisor:inner")
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    before = pid_of(stays)
+    kill_labelled("Supervisor:inner")
     assert has_another_pid(stays, before)
     assert moo.lookup("done") != done  # a new actor
     assert outer.child(inner).children() == [moo.lookup("done"), stays]
@@ -369,39 +285,11 @@ def test_a_supervisor_that_comes_back_knows_who_stays_away(
 def test_a_supervisor_that_hangs_delays_no_restart(team: Any) -> None:
     supervisor, (first, second) = team(2, strategy="one_for_all")
     before = [pid_of(first), pid_of(second)]
-    pid = pid_of_label("Supervisor")
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    kill_labelled("Supervisor", signal.SIGSTOP)
     first.die.tell()
     assert has_another_pid(first, before[0]) and has_another_pid(second, before[1])
-    os.kill(pid, signal.SIGCONT)
+    kill_labelled("Supervisor", signal.SIGCONT)
     assert supervisor.children() == [first, second]
-
-
-def test_values_given_to_a_child_outlive_its_supervisor(spawn: Any) -> None:
-    child = moo.on(Keeper, name="keeper").child(moo.put(value(7)))
-    inner = moo.on(moo.Supervisor, name="inner").child([child])
-    outer = spawn(moo.Supervisor, [inner])
-    del child, inner  # and with them the Ref
-    wait_until_started(outer)
-    keeper = moo.lookup("keeper")
-    for victim in ("Keeper:keeper", "Supervisor:inner", "Keeper:keeper"):
-        assert number_in(keeper.hand_out.options(retries=MANY)("given")) == 7
-        pid, before = pid_of_label(victim), pid_of(keeper)
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        assert has_another_pid(keeper, before)
-    assert number_in(keeper.hand_out.options(retries=MANY)("given")) == 7
-
-
-def test_children_of_a_killed_supervisor_without_a_policy_end(team: Any) -> None:
-    _, handles = team(3)
-    pid = pid_of_label("Supervisor")
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    for handle in handles:
-        error = handle.sleep.remote(60).exception(timeout=20)
-        assert isinstance(error, moo.ActorDied) and error.cause.kind == "owner"
 
 
 def test_a_stopped_supervisor_stops_its_children_in_reverse_order(
@@ -428,53 +316,6 @@ def test_a_child_that_does_not_stop_is_killed_after_its_grace(
     assert notes(log) == ["+a", "+stubborn", "~stubborn", "-a"]
 
 
-def test_a_stop_does_not_wait_for_a_back_off(spawn: Any, log: Path) -> None:
-    (child,) = members(1, log)
-    rules = {"backoff": 1000.0, "longest_backoff": 1000.0, "max": MANY}
-    supervisor = spawn(moo.Supervisor, [child], **rules)
-    handle = supervisor.child(child)
-    with pytest.raises(moo.ActorRestarted):
-        handle.die()
-    waiting = handle.ping.remote()
-    began = time.monotonic()
-    moo.stop(supervisor)
-    assert time.monotonic() - began < 500
-    assert isinstance(waiting.exception(timeout=20), moo.ActorDied)
-
-
-def test_a_supervisor_may_be_killed_during_a_back_off(spawn: Any, log: Path) -> None:
-    (child,) = members(1, log)
-    rules = {"backoff": 1000.0, "longest_backoff": 1000.0}
-    supervisor = spawn(moo.Supervisor, [child], **rules)
-    handle = supervisor.child(child)
-    with pytest.raises(moo.ActorRestarted):
-        handle.die()
-    moo.kill(supervisor)
-    with pytest.raises(moo.ActorDied):
-        handle.ping()
-
-
-@moo.actor
-class Leads:
-    def recruit(self, children: list[Any]) -> Any:
-        return moo.spawn(moo.Supervisor, children, max=MANY)
-
-
-def test_a_supervisor_of_an_actor_ends_with_it(spawn: Any, log: Path) -> None:
-    children = members(2, log)
-    leader = spawn(moo.on(Leads, restart=moo.Restart(max=1)))
-    supervisor = leader.recruit(children)
-    handles = [supervisor.child(one) for one in children]
-    refs = [handle.sleep.remote(60) for handle in handles]
-    pid = pid_of_label("Leads")
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    for ref in refs:
-        error = ref.exception(timeout=20)
-        assert isinstance(error, moo.ActorDied) and error.cause.kind == "owner"
-    assert leader.recruit.options(retries=1)(children).children() != handles
-
-
 # -- classes of users ------------------------------------------------------
 
 
@@ -489,73 +330,16 @@ class Coach(moo.Supervisor):
 
 
 def test_a_class_may_be_derived_from_the_supervisor(spawn: Any, log: Path) -> None:
-    coach = spawn(Coach, log, 3)
-    assert coach.size() == 3
-    before = [pid_of(handle) for handle in coach.children()]
-    coach.children()[0].die.tell()
-    for handle, pid in zip(coach.children(), before, strict=True):
-        assert has_another_pid(handle, pid)
-
-
-@pytest.mark.slow
-def test_one_that_makes_its_children_knows_them_after_its_restart(
-    spawn: Any, log: Path
-) -> None:
-    inner = moo.on(Coach, name="coach").child(log, 3)
-    outer = spawn(moo.Supervisor, [inner])
-    wait_until_started(outer)
-    coach = outer.child(inner)
-    handles = coach.children()
-    before, pid = [pid_of(handle) for handle in handles], pid_of_label("Coach:coach")
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    for handle, old in zip(handles, before, strict=True):
-        assert has_another_pid(handle, old)
-    assert coach.children() == handles
-    added = moo.child(Member, "added", log)
-    late = coach.add(added)
-    os.kill(pid_of_label("Coach:coach") or 0, signal.SIGKILL)
-    assert late.ping.options(retries=MANY)() == "added"
-    assert coach.child.options(retries=MANY)(added) == late
-    assert coach.children() == [*handles, late]
-    assert notes(log)[:6] == ["+0", "+1", "+2"] * 2
-
-
-def test_its_class_is_an_ordinary_class_without_a_session(log: Path) -> None:
     assert Coach(log, 3).size() == 0  # nothing starts: that is a hook of the runtime
-
-
-# -- exactly once ----------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_random_kills_are_told_once_each_and_leave_all_running(team: Any) -> None:
-    for strategy in ("one_for_one", "one_for_all", "rest_for_one"):
-        dice = random.Random(strategy)
-        supervisor, handles = team(4, strategy=strategy)
-        monitors = [moo.monitor(handle) for handle in handles]
-        for _ in range(15):
-            dice.choice(handles).die.tell()
-            if dice.random() < 0.5:
-                pid_of(dice.choice(handles))
-        for handle in handles:
-            pid_of(handle)
-        moo.stop(supervisor)
-        for monitor in monitors:
-            check_story(list(monitor))
-
-
-def check_story(events: list[moo.Event]) -> None:
-    """Started, then a death and a restart in turns, and one end."""
-    incarnation, alive = 0, False
-    for event in events[:-1]:
-        if isinstance(event, moo.Started | moo.Restarted):
-            assert not alive and event.incarnation == incarnation
-            alive = True
-        else:
-            assert isinstance(event, moo.Died) and event.incarnation == incarnation
-            incarnation, alive = incarnation + 1, False
-    assert isinstance(events[-1], moo.Stopped | moo.Died)
+    inner = moo.on(Coach, name="coach").child(log, 2)
+    coach = spawn(moo.Supervisor, [inner]).child(inner)
+    assert coach.size() == 2
+    handles = coach.children()
+    late = coach.add(moo.child(Member, "late", log))
+    before = pid_of(late)
+    kill_labelled("Coach:coach")
+    assert has_another_pid(late, before)  # also those that it did not make
+    assert coach.children.options(retries=MANY)() == [*handles, late]
 
 
 # -- refused ---------------------------------------------------------------

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 import mooactor as moo
 from tests.actors.counter import Counter
 from tests.conftest import eventually
-from tests.marks import slow
 
 torch = pytest.importorskip("torch")
 
@@ -52,26 +52,23 @@ class Keeps:
         for i in range(n):
             yield np.full(size, i, np.float32)
 
-    def address_is_shared(self) -> bool:
-        return bool(moo.stats()["memory"]["imports"])
+    def used(self) -> int:
+        return int(moo.stats()["memory"]["used_bytes"])
 
 
 BIG = 1 << 18
 
 
-@pytest.mark.parametrize("size", [0, 1, 100, BIG])
-def test_arrays_and_tensors_come_back_equal(spawn: Any, size: int) -> None:
+def test_arrays_and_tensors_come_back_equal_in_their_containers(spawn: Any) -> None:
     counter = spawn(Counter)
-    array = np.arange(size, dtype=np.float32)
-    np.testing.assert_array_equal(counter.echo(array), array)
-    tensor = torch.arange(size, dtype=torch.bfloat16)
-    assert torch.equal(counter.echo(tensor), tensor)
-
-
-def test_nested_containers_keep_their_types(spawn: Any) -> None:
+    for size in (0, 1, 100, BIG):
+        array = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(counter.echo(array), array)
+        tensor = torch.arange(size, dtype=torch.bfloat16)
+        assert torch.equal(counter.echo(tensor), tensor)
     array, tensor = np.ones(BIG), torch.full((3, BIG), 2.0)
     value = {"pair": Pair(array, [tensor]), "batch": Batch(array, (tensor, None))}
-    back = spawn(Counter).echo(value)
+    back = counter.echo(value)
     assert isinstance(back["pair"], Pair)
     assert isinstance(back["batch"], Batch)
     np.testing.assert_array_equal(back["pair"].a, array)
@@ -120,32 +117,26 @@ def test_what_the_sender_writes_afterwards_does_not_show(spawn: Any) -> None:
         assert keeps.total() == BIG
 
 
-def test_a_result_goes_from_actor_to_actor_without_another_copy(spawn: Any) -> None:
-    source, keeps = spawn(Keeps), spawn(Keeps)
+def copied(run: Callable[[], object]) -> int:
+    """Bytes that this process copied for it."""
     before = moo.stats()["memory"]["bytes_copied"]
-    assert keeps.keep(source.make.remote(BIG, 2.0)) == 2.0
+    run()
+    return int(moo.stats()["memory"]["bytes_copied"] - before)
+
+
+def test_data_is_copied_once_or_not_at_all(spawn: Any, group: Any) -> None:
+    source, keeps, members = spawn(Keeps), spawn(Keeps), group(Keeps, 3)
+    # A result goes from actor to actor.
+    assert copied(lambda: keeps.keep(source.make.remote(BIG, 2.0))) == 0
     assert keeps.total() == 2.0 * BIG
-    assert moo.stats()["memory"]["bytes_copied"] == before
-
-
-def test_what_is_made_in_shared_memory_is_sent_without_a_copy(spawn: Any) -> None:
-    keeps = spawn(Keeps)
+    # What is made in shared memory is there already.
     array = moo.empty((4, BIG), "float32")
     array[...] = 1
-    before = moo.stats()["memory"]["bytes_copied"]
-    for _ in range(3):
-        keeps.keep(array)
+    assert copied(lambda: [keeps.keep(array) for _ in range(3)]) == 0
     assert keeps.total() == 4 * BIG
-    assert moo.stats()["memory"]["bytes_copied"] == before
-
-
-def test_a_group_gets_one_shared_copy(group: Any) -> None:
-    members = group(Keeps, 3)
-    array = np.ones(BIG, np.float32)
-    before = moo.stats()["memory"]["bytes_copied"]
-    members.call(Keeps.keep, array).get()
-    copied = moo.stats()["memory"]["bytes_copied"] - before
-    assert copied == array.nbytes
+    # A group gets one shared copy.
+    plain = np.ones(BIG, np.float32)
+    assert copied(lambda: members.call(Keeps.keep, plain).get()) == plain.nbytes
     assert members.call(Keeps.total).get() == [BIG] * 3
 
 
@@ -168,113 +159,14 @@ def test_memory_is_free_again_when_nobody_holds_it(spawn: Any) -> None:
     for _ in range(20):
         keeps.keep(np.ones(BIG, np.float32))
     keeps.forget()
-    assert eventually(lambda: moo.stats()["memory"]["used_bytes"] == 0)
-
-
-def test_memory_held_by_a_killed_actor_is_free_again(spawn: Any) -> None:
-    keeps = spawn(Keeps)
-    keeps.keep(np.ones(BIG, np.float32))
-    assert moo.stats()["memory"]["used_bytes"] > 0
-    moo.kill(keeps)
-    assert eventually(lambda: moo.stats()["memory"]["used_bytes"] == 0)
-
-
-def test_cancelled_and_unread_results_give_their_memory_back(spawn: Any) -> None:
-    keeps = spawn(Keeps)
     refs = [keeps.make.remote(BIG, 1.0) for _ in range(5)]
     for ref in refs[::2]:
         ref.cancel()
     moo.wait(refs, num_returns=5)
-    del refs, ref
-    keeps.forget()
-    source = moo.stats  # the actor's own arena is asked through a call
-
-    class Asks:
-        def used(self) -> int:
-            return int(source()["memory"]["used_bytes"])
-
-    assert spawn(Asks).used() == 0
+    del refs, ref  # some of them never read
+    assert eventually(lambda: keeps.used() == 0)
     assert moo.stats()["memory"]["imported_bytes"] == 0
-
-
-@pytest.mark.slow
-def test_what_fits_the_limit_can_be_sent_whatever_was_sent_before(
-    tmp_path: Any,
-) -> None:
-    from tests.process import programs
-
-    script = """
-        import numpy as np
-        import mooactor as moo
-
-        class Measures:
-            def size(self, x): return x.nbytes
-
-        with moo.init(memory=96 << 20):
-            measures = moo.spawn(Measures)
-            for megabytes in (10, 70, 40, 90, 10):
-                print(measures.size(np.ones(megabytes << 20, np.uint8)) >> 20)
-    """
-    done = programs.run(programs.write(tmp_path / "growing.py", script))
-    assert done.stdout.split() == ["10", "70", "40", "90", "10"], done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["def", slow("async def"), slow("def in a thread")])
-def test_an_argument_that_was_not_kept_is_let_go_of_before_the_reply(
-    tmp_path: Any, kind: str
-) -> None:
-    from tests.process import programs
-
-    options = "max_concurrency=2" if "thread" in kind else ""
-    script = f"""
-        import time, weakref
-        import numpy as np
-        import mooactor as moo
-
-        @moo.actor({options})
-        class Measures:
-            {kind.removesuffix(" in a thread")} size(self, x):
-                weakref.finalize(x, time.sleep, 0.3)  # its memory is freed after that
-                return x.nbytes
-
-        with moo.init(memory=96 << 20):
-            measures = moo.spawn(Measures)
-            for megabytes in (10, 70, 40, 90, 10):
-                x = np.ones(megabytes << 20, np.uint8)
-                print(moo.get(measures.size.remote(x)) >> 20)
-    """
-    done = programs.run(programs.write(tmp_path / "growing.py", script))
-    assert done.stdout.split() == ["10", "70", "40", "90", "10"], done.stderr
-
-
-def test_out_of_memory_names_sizes_and_holders_and_all_else_goes_on(
-    tmp_path: Any,
-) -> None:
-    from tests.process import programs
-
-    script = """
-        import numpy as np
-        import mooactor as moo
-
-        class Keeps:
-            def __init__(self): self.kept = []
-            def keep(self, x): self.kept.append(x)
-            def forget(self): self.kept.clear()
-
-        with moo.init(memory=64 << 20):
-            keeps = moo.spawn(Keeps)
-            try:
-                for _ in range(10):
-                    keeps.keep(np.ones(16 << 20, np.uint8))
-            except moo.OutOfMemory as error:
-                print(error)
-            keeps.forget()
-            keeps.keep(np.ones(16 << 20, np.uint8))
-            print("went on")
-    """
-    done = programs.run(programs.write(tmp_path / "full.py", script))
-    first, second = done.stdout.splitlines()
-    assert "16.8 MB" in first
-    assert "holds" in first
-    assert second == "went on", done.stderr
+    assert eventually(lambda: moo.stats()["memory"]["used_bytes"] == 0)
+    keeps.keep(np.ones(BIG, np.float32))
+    moo.kill(keeps)
+    assert eventually(lambda: moo.stats()["memory"]["used_bytes"] == 0)

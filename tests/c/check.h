@@ -6,6 +6,7 @@
 #ifndef CHECK_H
 #define CHECK_H
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -49,6 +50,19 @@
             usleep(1000);                                                      \
         CHECK(condition);                                                      \
     } while (0)
+
+/* What a directory has; it counts descriptors and threads in /proc. */
+static inline int entries(const char *path)
+{
+    DIR *directory = opendir(path);
+    int count = 0;
+
+    CHECK(directory);
+    while (readdir(directory))
+        count++;
+    closedir(directory);
+    return count;
+}
 
 /* What mkdtemp has made, with all that is in it. */
 static inline void remove_directory(const char *path)

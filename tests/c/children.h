@@ -5,26 +5,12 @@
 #ifndef CHILDREN_H
 #define CHILDREN_H
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
 #include "check.h"
-
-/* What a directory has; it counts descriptors and threads in /proc. */
-static inline int entries(const char *path)
-{
-    DIR *directory = opendir(path);
-    int count = 0;
-
-    CHECK(directory);
-    while (readdir(directory))
-        count++;
-    closedir(directory);
-    return count;
-}
 
 /* The other process is this program again, in another role: a child of a mere
  * fork would begin with whatever locks the engine's thread, or a sanitizer, held

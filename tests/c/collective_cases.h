@@ -2,7 +2,7 @@
 /*
  * What every medium must do, ranks as threads of one process: so that the
  * thread sanitizer sees every access to the shared segment. The mains are
- * test_collective.c, for one host, and test_collective_ring.c, for several.
+ * test_collective.c, for one host, and test_collective_hosts.c, for several.
  */
 #ifndef COLLECTIVE_CASES_H
 #define COLLECTIVE_CASES_H
@@ -19,8 +19,7 @@ static bool checksums_used;
 
 static const size_t shapes[][4] = {
     {0, 0, 0, 0},          {1, 0, 0, 0},         {3, 0, 1, 5},
-    {1000, 24, 1, 4096},   {4096, 4096, 1, 3},   {70000, 1, 0, 12345},
-    {1, 300001, 64, 2},
+    {1000, 24, 1, 4096},   {1, 150001, 64, 2},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -71,7 +70,7 @@ UNWATCHED static void reduce_float_lists(moo_group *group, void *unused)
         }
 }
 
-#define DEFINE_TYPE(NAME, T, DTYPE, OPS) \
+#define DEFINE_TYPE(NAME, T, DTYPE, OPS, LEAST) \
     UNWATCHED static void NAME(moo_group *group, void *unused) \
     { \
         moo_group_info info = info_of(group); \
@@ -83,12 +82,12 @@ UNWATCHED static void reduce_float_lists(moo_group *group, void *unused)
             struct list list = list_new(4, counts, sizeof(T)); \
             T *x = list.data; \
             for (size_t i = 0; i < list.elements; i++) \
-                x[i] = (T)(input_at(info.rank, i) + 1); \
+                x[i] = (T)(input_at(info.rank, i) + 1 + (LEAST)); \
             CHECK_OK(run(group, MOO_GROUP_ALLREDUCE, DTYPE, op, 0, &list)); \
             for (size_t i = 0; i < list.elements; i++) { \
-                T wanted = (T)(input_at(0, i) + 1); \
+                T wanted = (T)(input_at(0, i) + 1 + (LEAST)); \
                 for (uint32_t r = 1; r < info.size; r++) { \
-                    T next = (T)(input_at(r, i) + 1); \
+                    T next = (T)(input_at(r, i) + 1 + (LEAST)); \
                     if (op == MOO_OP_SUM || op == MOO_OP_MEAN) \
                         wanted = (T)(wanted + next); \
                     else if (op == MOO_OP_PRODUCT) \
@@ -106,10 +105,10 @@ UNWATCHED static void reduce_float_lists(moo_group *group, void *unused)
 
 #define ALL_OPS 31
 #define NO_MEAN (31 & ~(1 << MOO_OP_MEAN))
-DEFINE_TYPE(reduce_double, double, MOO_DT_F64, ALL_OPS)
-DEFINE_TYPE(reduce_int32, int32_t, MOO_DT_I32, NO_MEAN)
-DEFINE_TYPE(reduce_int64, int64_t, MOO_DT_I64, NO_MEAN)
-DEFINE_TYPE(reduce_uint8, uint8_t, MOO_DT_U8, NO_MEAN)
+DEFINE_TYPE(reduce_double, double, MOO_DT_F64, ALL_OPS, -3)
+DEFINE_TYPE(reduce_int32, int32_t, MOO_DT_I32, NO_MEAN, -3)
+DEFINE_TYPE(reduce_int64, int64_t, MOO_DT_I64, NO_MEAN, -3)
+DEFINE_TYPE(reduce_uint8, uint8_t, MOO_DT_U8, NO_MEAN, 0)
 
 static void a_mean_of_integers_is_refused(moo_group *group, void *unused)
 {
@@ -233,23 +232,28 @@ UNWATCHED static void gather_and_scatter(moo_group *group, void *unused)
 
 /* ---- bit-identity, with numbers whose sum depends on the order ---- */
 
+/* Small and large, which go different ways. */
 UNWATCHED static void results_have_the_same_bits(moo_group *group, void *shared)
 {
     static const size_t counts[2] = {999, 150000};
     moo_group_info info = info_of(group);
     float **results = shared;
-    struct list list = list_new(2, counts, 4);
-    uint32_t state = 12345 + info.rank;
-    for (size_t i = 0; i < list.elements; i++) {
-        state = state * 1664525u + 1013904223u;
-        ((float *)list.data)[i] = ldexpf((float)state, (int)(state % 40) - 20);
+    for (int c = 0; c < 2; c++) {
+        struct list list = list_new(1, &counts[c], 4);
+        uint32_t state = 12345 + info.rank;
+        for (size_t i = 0; i < list.elements; i++) {
+            state = state * 1664525u + 1013904223u;
+            ((float *)list.data)[i] =
+                ldexpf((float)state, (int)(state % 40) - 20);
+        }
+        CHECK_OK(run(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32, MOO_OP_MEAN, 0,
+                     &list));
+        results[info.rank] = list.data;
+        CHECK_OK(barrier(group));
+        CHECK(!memcmp(results[0], list.data, list.elements * 4));
+        CHECK_OK(barrier(group));
+        list_free(&list);
     }
-    CHECK_OK(run(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32, MOO_OP_MEAN, 0, &list));
-    results[info.rank] = list.data;
-    CHECK_OK(barrier(group));
-    CHECK(!memcmp(results[0], list.data, list.elements * 4));
-    CHECK_OK(barrier(group));
-    list_free(&list);
 }
 
 UNWATCHED static void
@@ -318,31 +322,6 @@ static void every_mismatch_is_named_on_all(moo_group *group, void *unused)
 
 /* ---- slices and threads ---- */
 
-UNWATCHED static void an_operation_can_be_run_in_slices(moo_group *group,
-                                                        void *unused)
-{
-    static const size_t count = 500000;
-    moo_group_info info = info_of(group);
-    struct list list = list_new(1, &count, 4);
-    moo_outcome outcome;
-    moo_work *work;
-    (void)unused;
-    for (int round = 0; round < 5; round++) {
-        for (size_t i = 0; i < count; i++)
-            ((float *)list.data)[i] = 1;
-        work = submit(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32, MOO_OP_SUM, 0,
-                      &list);
-        while (moo_work_wait(work, 1e-6, &outcome) == MOO_ETIMEOUT)
-            ;
-        CHECK_OK(outcome);
-        CHECK(moo_work_done(work));
-        moo_work_free(work);
-        for (size_t i = 0; i < count; i++)
-            CHECK(((float *)list.data)[i] == (float)info.size);
-    }
-    list_free(&list);
-}
-
 static void the_groups_own_thread_runs_what_is_queued(moo_group *group,
                                                       void *unused)
 {
@@ -398,32 +377,6 @@ static void who_leaves_is_not_missed(moo_group *group, void *shared)
     list_free(&list);
 }
 
-static void a_newcomer_enters_at_a_barrier(moo_group *group, void *shared)
-{
-    struct ranks *ranks = shared;
-    moo_group_info info = info_of(group);
-    moo_group *late = NULL;
-    pthread_t thread = {0};
-    if (info.rank == 0) {
-        CHECK(mooi_join_at(ranks->segment, 77, ranks->min_size, 60, NULL,
-                           &late) ==
-              MOO_OK);
-        CHECK(moo_group_ready(late, 0) == MOO_ETIMEOUT);
-        CHECK(!pthread_create(&thread, NULL, join_one_barrier, late));
-    }
-    CHECK_OK(barrier(group)); /* rank 0 has seen the newcomer before this */
-    CHECK(info_of(group).size == info.size + 1);
-    CHECK(info_of(group).rank == info.rank);
-    CHECK_OK(barrier(group)); /* with the newcomer */
-    if (info.rank == 0) {
-        CHECK(!pthread_join(thread, NULL));
-        moo_group_leave(late);
-    }
-    CHECK_OK(barrier(group));
-    CHECK(info_of(group).size == info.size);
-    CHECK_OK(barrier(group)); /* none leaves before all have looked */
-}
-
 static void an_absent_member_is_late_for_all(moo_group *group, void *unused)
 {
     moo_group_info info = info_of(group);
@@ -444,6 +397,7 @@ static void an_absent_member_is_late_for_all(moo_group *group, void *unused)
 static void with_ranks(uint32_t size, uint32_t min_size, double timeout,
                        rank_function *function)
 {
+    alarm(ALARM_S); /* a hang is a failure */
     struct ranks ranks = ranks_new(size, min_size);
     float *results[MOO_GROUP_MAX] = {0};
     ranks.timeout = timeout;
@@ -463,9 +417,7 @@ static rank_function *const everywhere[] = {
     the_medium_is_the_one_for_these_hosts, a_mean_of_integers_is_refused,
     broadcast_from_each, gather_and_scatter, results_have_the_same_bits,
     inputs_survive_when_results_go_elsewhere,
-    an_operation_can_be_run_in_slices,
-    the_groups_own_thread_runs_what_is_queued,
-    a_newcomer_enters_at_a_barrier};
+    the_groups_own_thread_runs_what_is_queued};
 
 /* All of the above, by groups of `size`. */
 static void run_all_cases(uint32_t size)
@@ -477,9 +429,7 @@ static void run_all_cases(uint32_t size)
 static void run_odd_cases(void)
 {
     with_ranks(3, 3, 60, every_mismatch_is_named_on_all);
-    with_ranks(2, 2, 60, every_mismatch_is_named_on_all);
     with_ranks(4, 2, 60, who_leaves_is_not_missed);
-    with_ranks(3, 2, 60, who_leaves_is_not_missed);
     /* long enough for all others on a slow machine */
     with_ranks(3, 3, 1, an_absent_member_is_late_for_all);
 }

@@ -6,30 +6,15 @@
 #ifndef COLLECTIVE_FIXTURE_H
 #define COLLECTIVE_FIXTURE_H
 
-#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "check.h"
 #include "collective/group.h"
 #include "collective/process.h"
 #include "collective/view.h"
 #include "core/clock.h"
-#include "watch.h"
-
-#define CHECK(what) \
-    do { \
-        if (!(what)) { \
-            fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, \
-                    __func__, #what); \
-            abort(); \
-        } \
-    } while (0)
 
 #define CHECK_OK(outcome) check_ok((outcome), __FILE__, __LINE__)
 
@@ -39,7 +24,7 @@ static inline void check_ok(moo_outcome outcome, const char *file, int line)
         return;
     fprintf(stderr, "%s:%d: status %d, rank %u, epoch %u: %s\n", file, line,
             outcome.status, outcome.rank, outcome.epoch, outcome.text);
-    abort();
+    exit(1);
 }
 
 /* Up to 8 tensors in one block, reduced in place unless `out` is changed. */
@@ -145,61 +130,10 @@ static inline moo_group_info info_of(moo_group *group)
     return info;
 }
 
-static inline int count_of(const char *directory)
-{
-    int count = 0;
-    DIR *entries = opendir(directory);
-    CHECK(entries);
-    while (readdir(entries))
-        count++;
-    closedir(entries);
-    return count;
-}
-
-/* PF_EXITING of linux/sched.h, in the flags of proc(5)'s stat. A thread has it
- * before pthread_join() can return, and is in /proc for a moment after that. */
-#define THREAD_IS_ENDING 4u
-
-/* Whether a thread of this process goes on: it is there, and not ending. */
-static inline bool goes_on(const char *tid)
-{
-    char path[64], line[512];
-    unsigned flags = THREAD_IS_ENDING;
-    snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", tid);
-    FILE *stat = fopen(path, "r");
-    if (!stat)
-        return false;
-    if (fgets(line, sizeof line, stat)) /* the name may have spaces in it */
-        CHECK(sscanf(strrchr(line, ')'),
-                     ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1);
-    fclose(stat);
-    return !(flags & THREAD_IS_ENDING);
-}
-
-/* Threads of this process; -1 if one of them is ending. It is not merely left
- * out: a thread that goes away while /proc lists it ends the list. */
-static inline int count_threads(void)
-{
-    int count = 0;
-    bool ending = false;
-    DIR *threads = opendir("/proc/self/task");
-    CHECK(threads);
-    for (struct dirent *one; (one = readdir(threads));)
-        if (one->d_name[0] != '.') {
-            ending |= !goes_on(one->d_name);
-            count++;
-        }
-    closedir(threads);
-    return ending ? -1 : count;
-}
-
-/* Descriptors and threads of this process, when no thread of it is ending. */
+/* Descriptors and threads of this process; a thread that has ended goes soon. */
 static inline int count_resources(void)
 {
-    int threads;
-    while ((threads = count_threads()) < 0)
-        sched_yield();
-    return threads + count_of("/proc/self/fd");
+    return entries("/proc/self/task") + entries("/proc/self/fd");
 }
 
 /* ---- ranks ---- */
@@ -264,14 +198,6 @@ static inline moo_group *join_all(struct ranks *ranks)
         CHECK_OK(barrier(group));
     }
     return group;
-}
-
-static inline void *join_one_barrier(void *group)
-{
-    while (moo_group_ready(group, 10) == MOO_ETIMEOUT)
-        ;
-    CHECK_OK(barrier(group));
-    return NULL;
 }
 
 static inline void *rank_main(void *argument)

@@ -17,13 +17,11 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "check.h"
 #include "transport/ofi/fabric.h"
 
 #define MB ((size_t)1 << 20)
-#define PATIENCE_MS 3000
 /* Emulated networks lose messages, which are sent again after four seconds. */
 #define CONTACT_MS (getenv("TEST_FABRIC_SLOW") ? 15000 : 3000)
 
@@ -49,14 +47,6 @@ static inline pid_t fork_child(void)
     if (!pid)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     return pid;
-}
-
-static inline double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 /* A test sets it: open fabrics for memory of devices (FI_HMEM). Of libfabric's
@@ -215,6 +205,9 @@ static inline struct mooi_fabric_peer *connect_to(struct mooi_fabric *fabric,
 
 /* ---- reads ---- */
 
+/* The silence that reads bear, for a busy machine; tests of silence bear less. */
+static uint32_t patience_ms = 60000;
+
 struct reading {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -286,12 +279,54 @@ static inline void begin_read(struct mooi_fabric_peer *peer, uint64_t from,
                                     .into = place->memory + at,
                                     .bytes = bytes,
                                     .region = place->region,
-                                    .patience_ms = PATIENCE_MS,
+                                    .patience_ms = patience_ms,
                                     .contact_ms = CONTACT_MS,
                                     .done = on_read,
                                     .cookie = reading};
 
     CHECK(mooi_fabric_read(peer, &want) == MOO_OK);
+}
+
+/* ---- an owner, and who reads from it ---- */
+
+struct pair {
+    struct owner owner;
+    struct mooi_fabric *fabric;
+    struct mooi_fabric_peer *peer;
+    struct place place;
+};
+
+static inline struct pair new_pair(size_t bytes, unsigned seed)
+{
+    struct pair pair = {.owner = start_owner(bytes, seed)};
+
+    pair.fabric = open_fabric();
+    pair.place = new_place(pair.fabric, bytes);
+    await_owner(&pair.owner);
+    pair.peer = connect_to(pair.fabric, &pair.owner);
+    return pair;
+}
+
+/* The reader's side; `end_owner` or `kill_owner` is for the other. */
+static inline void end_reader(struct pair *pair)
+{
+    mooi_fabric_forget(pair->peer);
+    free_place(&pair->place);
+    mooi_fabric_close(pair->fabric);
+}
+
+static inline void end_pair(struct pair *pair)
+{
+    end_reader(pair);
+    end_owner(&pair->owner);
+}
+
+static inline void begin_part(struct pair *pair, size_t at, size_t bytes,
+                              struct reading *reading)
+{
+    *reading = (struct reading)READING;
+    begin_read(pair->peer, pair->owner.offer.base + at, pair->owner.offer.key,
+               &pair->place, at, bytes, reading);
 }
 
 #endif

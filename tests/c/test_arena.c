@@ -43,24 +43,6 @@ static void blocks_never_overlap_and_all_come_back(void)
     mooi_arena_fini(&arena);
 }
 
-static void warm_memory_comes_back_first(void)
-{
-    struct mooi_arena arena;
-    struct mooi_block *first, *again;
-    char *where;
-
-    mooi_arena_init(&arena, 512 * MB);
-    CHECK(mooi_block_alloc(&arena, 3 * MB, &first) == MOO_OK);
-    where = mooi_block_work(&arena, first);
-    mooi_block_rele(&arena, first);
-    for (int i = 0; i < 10; i++) {
-        CHECK(mooi_block_alloc(&arena, 3 * MB, &again) == MOO_OK);
-        CHECK(mooi_block_work(&arena, again) == where);
-        mooi_block_rele(&arena, again);
-    }
-    mooi_arena_fini(&arena);
-}
-
 static void the_limit_holds_to_the_page(void)
 {
     struct mooi_arena arena;
@@ -89,13 +71,12 @@ static void what_fits_the_limit_is_to_be_had_whatever_was_before(void)
     struct mooi_block *block;
 
     mooi_arena_init(&arena, 256 * MB);
-    for (int round = 0; round < 3; round++)
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            CHECK(mooi_block_alloc(&arena, sizes[i] * MB, &block) == MOO_OK);
-            memset(mooi_block_work(&arena, block), 1, sizes[i] * MB);
-            CHECK(mooi_arena_resident(&arena) <= arena.limit);
-            mooi_block_rele(&arena, block);
-        }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        CHECK(mooi_block_alloc(&arena, sizes[i] * MB, &block) == MOO_OK);
+        memset(mooi_block_work(&arena, block), 1, sizes[i] * MB);
+        CHECK(mooi_arena_resident(&arena) <= arena.limit);
+        mooi_block_rele(&arena, block);
+    }
     CHECK(arena.used == 0);
     mooi_arena_fini(&arena);
 }
@@ -247,7 +228,6 @@ static void without_a_page_table_all_pages_count_as_dirty(void)
 int main(void)
 {
     RUN(blocks_never_overlap_and_all_come_back);
-    RUN(warm_memory_comes_back_first);
     RUN(the_limit_holds_to_the_page);
     RUN(what_fits_the_limit_is_to_be_had_whatever_was_before);
     RUN(the_limit_is_one_of_memory_not_of_addresses);

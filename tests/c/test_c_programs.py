@@ -10,22 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import slow
+
 HERE = Path(__file__).parent
 PROGRAMS = sorted(p.stem for kind in ("test_*.c", "fuzz_*.c") for p in HERE.glob(kind))
-# CI runs these under the sanitizers; actors' tests use the same code as it is.
+#: The gate runs these by make, as they are and under a sanitizer.
 LONG = (
+    "test_arena",
     "test_collective_death",
-    "test_collective_fabric",
-    "test_collective_ring",
-    "test_collective_stripes",
+    "test_collective_hosts",
     "test_device",
     "test_fabric",
-    "test_lost_links",
     "test_remote",
     "test_tcp",
     "test_tcp_cuts",
     "test_tcp_deaths",
-    "test_tcp_storm",
 )
 
 needs_compiler = pytest.mark.skipif(
@@ -46,11 +45,7 @@ def make(*arguments: str) -> None:
 @needs_compiler
 @pytest.mark.timeout(400)  # the first one compiles all of cext/
 @pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(name, marks=[pytest.mark.soak] if name in LONG else [])
-        for name in PROGRAMS
-    ],
+    "program", [slow(name) if name in LONG else name for name in PROGRAMS]
 )
 def test_program(program: str) -> None:
     make("check", f"TESTS={program}")

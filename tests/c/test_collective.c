@@ -3,6 +3,8 @@
  * Learner groups on one host. Deaths, which need processes, are in
  * test_collective_death.c.
  */
+#include <sys/resource.h>
+
 #include "collective/segment/segment.h"
 #include "collective_cases.h"
 
@@ -123,20 +125,68 @@ static void a_forked_child_may_not_use_the_group(void)
     ranks_free(&ranks);
 }
 
+static void who_lives_is_not_dead_for_want_of_descriptors(void)
+{
+    int32_t parent = getppid();
+    uint32_t start = mooi_start_time(parent);
+    struct rlimit before, few;
+    CHECK(start && !getrlimit(RLIMIT_NOFILE, &before));
+    for (int spare = 0; spare < 4; spare++) {
+        int next = dup(0);
+        CHECK(next >= 0 && !close(next));
+        few = (struct rlimit){(rlim_t)(next + spare), before.rlim_max};
+        CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+        bool dead = mooi_process_dead(parent, start);
+        CHECK(!setrlimit(RLIMIT_NOFILE, &before));
+        CHECK(!dead);
+    }
+    CHECK(mooi_process_dead(parent, start + 1));
+}
+
+/* Its parts are agreed on, and counted, as one. */
+static void a_call_of_several_types_counts_once(moo_group *group, void *unused)
+{
+    double value[2] = {1, 1};
+    float single[2] = {2, 2};
+    const void *in[2] = {value, single};
+    void *out[2] = {value, single};
+    uint64_t bytes[2] = {sizeof value, sizeof single};
+    moo_request requests[2] = {
+        {.kind = MOO_GROUP_ALLREDUCE, .dtype = MOO_DT_F64, .op = MOO_OP_SUM,
+         .inputs = in, .outputs = out, .count = 1, .bytes = bytes},
+        {.kind = MOO_GROUP_ALLREDUCE, .dtype = MOO_DT_F32, .op = MOO_OP_SUM,
+         .inputs = in + 1, .outputs = out + 1, .count = 1,
+         .bytes = bytes + 1}};
+    uint32_t rank = info_of(group).rank;
+    moo_work *work;
+    (void)unused;
+    for (int both = 0; both < 2; both++) { /* at first one has a part only */
+        CHECK(moo_group_submit(group, requests, rank || both ? 2 : 1, &work) ==
+              MOO_OK);
+        CHECK(finish_work(work).status == (both ? MOO_OK : MOO_EMISMATCH));
+        CHECK(value[0] == (both ? 2 : 1)); /* summed, or as it was */
+        CHECK(single[1] == (both ? 4 : 2));
+        CHECK(info_of(group).pending == 0);
+    }
+    CHECK_OK(barrier(group));
+}
+
 int main(void)
 {
-    static const uint32_t sizes[] = {1, 2, 3, 4, 8};
+    static const uint32_t sizes[] = {1, 2, 3, 5};
     with_ranks(2, 2, 60, gather_and_scatter); /* a sanitizer's thread comes */
     int before = count_resources();
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         run_all_cases(sizes[s]);
     run_odd_cases();
-    a_lock_taken_by_a_dead_process_is_taken_over();
-    a_work_outlives_its_group();
-    a_joiner_must_agree_on_the_segment();
-    a_closed_group_refuses_everything();
-    a_forked_child_may_not_use_the_group();
-    CHECK(count_resources() == before);
-    puts("test_collective: ok");
+    with_ranks(2, 2, 60, a_call_of_several_types_counts_once);
+    CHECK_SOON(count_resources() == before);
+    RUN(a_lock_taken_by_a_dead_process_is_taken_over);
+    RUN(a_work_outlives_its_group);
+    RUN(a_joiner_must_agree_on_the_segment);
+    RUN(a_closed_group_refuses_everything);
+    RUN(a_forked_child_may_not_use_the_group);
+    RUN(who_lives_is_not_dead_for_want_of_descriptors);
+    CHECK_SOON(count_resources() == before);
     return 0;
 }

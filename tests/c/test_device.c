@@ -3,14 +3,12 @@
  * Memory that is not the plane's, read over a fabric under a ticket: what
  * GPUDirect does, with memory of the host in the place of a GPU's. The provider
  * is MOOACTOR_FABRIC's, tcp;ofi_rxm without it; TEST_FABRIC_BIND is the
- * address.
+ * address. Processes that are killed: tests/tensors/test_cuda_direct.py.
  */
-#include "children.h"
-#include "pace.h"
+#include "check.h"
 #include "plane/net.h"
 
 #define MB ((size_t)1 << 20)
-#define SOON_S 5.0
 #define WAIT_MS 30000
 
 /* See test_remote.c. */
@@ -43,12 +41,17 @@ static moo_plane *new_plane(void)
     return open_plane(last_id += 0x10000);
 }
 
-static int is_idle(moo_plane *plane)
+static moo_statistics look(moo_plane *plane)
 {
     moo_statistics now;
 
     moo_plane_statistics(plane, &now);
-    return !now.leases && !now.fetches;
+    return now;
+}
+
+static int is_idle(moo_plane *plane)
+{
+    return !look(plane).leases && !look(plane).fetches;
 }
 
 static uint32_t route(moo_plane *from, uint64_t to)
@@ -166,15 +169,20 @@ static struct loan lend_it(struct pair *pair)
     return lend(pair->from, &pair->there, pair->ticket, pair->to->id);
 }
 
-static void end_pair(struct pair *pair)
+static void free_pair(struct pair *pair)
 {
-    CHECK_SOON(!moo_is_held(pair->from, pair->ticket));
     moo_drop(pair->from, pair->ticket);
-    CHECK_SOON(is_idle(pair->from) && is_idle(pair->to));
     moo_plane_free(pair->from);
     moo_plane_free(pair->to);
     free(pair->there.start);
     free(pair->here.start);
+}
+
+static void end_pair(struct pair *pair)
+{
+    CHECK_SOON(!moo_is_held(pair->from, pair->ticket));
+    CHECK_SOON(is_idle(pair->to) && is_idle(pair->from));
+    free_pair(pair);
 }
 
 /* ---- what works ---- */
@@ -202,7 +210,7 @@ static void a_buffer_is_lent_again_and_again(void)
 {
     struct pair pair = new_pair(MB + 3);
 
-    for (int round = 0; round < 50; round++) {
+    for (int round = 0; round < 10; round++) {
         struct loan loan = lend_it(&pair);
         memset(pair.there.start, round, MB + 3);
         CHECK(read_all(pair.to, &loan, &pair.here) == MOO_OK);
@@ -210,38 +218,6 @@ static void a_buffer_is_lent_again_and_again(void)
         give_back(pair.to, &loan);
         CHECK_SOON(!moo_is_held(pair.from, pair.ticket));
     }
-    end_pair(&pair);
-}
-
-static void a_ticket_arrives_at_once_and_stays_lent(void)
-{
-    struct pair pair = new_pair(MB);
-    struct loan loan = lend_it(&pair);
-    moo_fetch *fetch;
-    uint64_t told;
-    size_t bytes;
-    void *at;
-
-    CHECK(moo_import(pair.to, loan.descriptor, MOO_DESCRIPTOR_BYTES, 0, &at,
-                     &bytes) == MOO_EINVAL);
-    CHECK(moo_fetch_begin(pair.to, loan.descriptor, MOO_DESCRIPTOR_BYTES, NULL,
-                          0, 77, &fetch) == MOO_OK);
-    CHECK(moo_plane_finished(pair.to, &told, 1) == 1 && told == 77);
-    CHECK(moo_fetch_wait(fetch, 0, &at, &bytes) == MOO_OK && !at);
-    moo_fetch_free(fetch);
-    CHECK(moo_is_held(pair.from, pair.ticket));
-    CHECK(read_all(pair.to, &loan, &pair.here) == MOO_OK);
-    give_back(pair.to, &loan);
-    end_pair(&pair);
-}
-
-static void one_that_is_dropped_unread_comes_back(void)
-{
-    struct pair pair = new_pair(MB);
-    struct loan loan = lend_it(&pair);
-
-    CHECK(moo_is_held(pair.from, pair.ticket));
-    give_back(pair.to, &loan);
     end_pair(&pair);
 }
 
@@ -255,6 +231,12 @@ static void the_same_memory_is_registered_once(void)
                            &again, &base, why, sizeof why) == MOO_OK);
     CHECK(again == pair.there.key && base == pair.there.base);
     CHECK(!pair.from->net->devices->next);
+    if (!mooi_ofi->takes_devices(pair.from->net->networks.fabric)) {
+        CHECK(moo_device_share(pair.from, pair.there.start, 64,
+                               MOO_MEMORY_CUDA, 0, &again, &base, why,
+                               sizeof why) == MOO_EUNREACHABLE);
+        CHECK(strstr(why, "was not opened for memory of GPUs"));
+    }
     end_pair(&pair);
 }
 
@@ -266,9 +248,7 @@ static void a_wrong_key_fails_and_leaves_the_fabric_in_use(void)
     struct loan loan = lend_it(&pair), wrong = loan;
 
     wrong.key ^= 0x5a5a;
-    pace_begin();
     CHECK(read_all(pair.to, &wrong, &pair.here) != MOO_OK);
-    CHECK(pace_end() < SOON_S || getenv("TEST_FABRIC_SLOW"));
     CHECK(route(pair.from, pair.to->id) == MOO_TRANSPORT_OFI);
     CHECK(read_all(pair.to, &loan, &pair.here) == MOO_OK);
     give_back(pair.to, &loan);
@@ -313,21 +293,6 @@ static void only_tickets_and_registered_memory_will_do(void)
     end_pair(&pair);
 }
 
-static void memory_of_a_gpu_is_refused_where_the_fabric_takes_none(void)
-{
-    struct pair pair = new_pair(MB);
-    uint64_t ignored, base;
-    char why[256] = "";
-
-    if (!mooi_ofi->takes_devices(pair.from->net->networks.fabric)) {
-        CHECK(moo_device_share(pair.from, pair.there.start, 64,
-                               MOO_MEMORY_CUDA, 0, &ignored, &base, why,
-                               sizeof why) == MOO_EUNREACHABLE);
-        CHECK(strstr(why, "was not opened for memory of GPUs"));
-    }
-    end_pair(&pair);
-}
-
 static void without_a_fabric_nothing_is_registered(void)
 {
     moo_serve_options options = {.transports = MOO_TRANSPORT_TCP};
@@ -347,14 +312,12 @@ static void without_a_fabric_nothing_is_registered(void)
 static void a_fetch_that_is_freed_in_mid_transfer_leaves_no_trace(void)
 {
     struct pair pair = new_pair(64 * MB);
-    /* One takes a second and more in the virtual machine. */
-    int rounds = getenv("TEST_FABRIC_SLOW") ? 20 : 60;
 
-    for (int round = 0; round < rounds; round++) {
+    for (int round = 0; round < 15; round++) {
         struct loan loan = lend_it(&pair);
         moo_fetch *first = begin(pair.to, &loan, &pair.here, 0, 32 * MB);
         moo_fetch *second = begin(pair.to, &loan, &pair.here, 32 * MB, 32 * MB);
-        usleep((useconds_t)(random() % 40000));
+        usleep((useconds_t)(random() % 20000)); /* at any moment */
         moo_fetch_free(first);
         moo_fetch_free(second);
         give_back(pair.to, &loan);
@@ -374,117 +337,12 @@ static void closing_either_side_ends_it(void)
 
         CHECK(read_all(pair.to, &loan, &pair.here) == MOO_OK);
         fetch = begin(pair.to, &loan, &pair.here, 0, 64 * MB);
-        pace_begin();
         moo_plane_close(side ? pair.to : pair.from);
         (void)await(fetch);
-        CHECK(pace_end() < SOON_S || getenv("TEST_FABRIC_SLOW"));
         if (side)
             CHECK_SOON(!moo_is_held(pair.from, pair.ticket));
-        moo_drop(pair.from, pair.ticket);
-        moo_plane_free(pair.from);
-        moo_plane_free(pair.to);
-        free(pair.there.start);
-        free(pair.here.start);
+        free_pair(&pair);
     }
-}
-
-/* ---- kill -9 ---- */
-
-/* Lend to whom the socket names, then wait. */
-static void play_owner(int socket, uint64_t id)
-{
-    moo_plane *plane;
-    struct memory memory;
-    struct loan loan;
-    uint64_t to;
-
-    hear(socket, directory, sizeof directory);
-    plane = open_plane(id);
-    memory = share(plane, 64 * MB, 1);
-    hear(socket, &to, sizeof to);
-    loan = lend(plane, &memory, new_ticket(plane), to);
-    say(socket, &loan, sizeof loan);
-    for (;;)
-        pause();
-}
-
-/* Read what the socket names, again and again. */
-static void play_importer(int socket, uint64_t id)
-{
-    moo_plane *plane;
-    struct memory memory;
-    struct loan loan;
-
-    hear(socket, directory, sizeof directory);
-    plane = open_plane(id);
-    memory = share(plane, 64 * MB, 1);
-    say(socket, &id, sizeof id);
-    hear(socket, &loan, sizeof loan);
-    for (int round = 0;; round++) {
-        CHECK(read_all(plane, &loan, &memory) == MOO_OK);
-        if (!round)
-            say(socket, "", 1);
-    }
-}
-
-static void end_child(pid_t pid, int socket)
-{
-    CHECK(!kill(pid, SIGKILL));
-    CHECK(waitpid(pid, NULL, 0) == pid);
-    close(socket);
-}
-
-static void an_owner_killed_in_mid_read_is_an_error(void)
-{
-    int socket;
-    pid_t pid = start("owner", last_id += 0x10000, &socket);
-    moo_plane *plane = new_plane();
-    struct memory memory = share(plane, 64 * MB, 2);
-    struct loan loan;
-    moo_err err = MOO_OK;
-
-    say(socket, directory, sizeof directory);
-    say(socket, &plane->id, sizeof plane->id);
-    hear(socket, &loan, sizeof loan);
-    CHECK(read_all(plane, &loan, &memory) == MOO_OK);
-    moo_fetch *fetch = begin(plane, &loan, &memory, 0, 64 * MB);
-    end_child(pid, socket);
-    pace_begin();
-    while (err == MOO_OK) { /* the first may have been quicker */
-        err = await(fetch);
-        if (err == MOO_OK)
-            fetch = begin(plane, &loan, &memory, 0, 64 * MB);
-    }
-    CHECK(err == MOO_EPEER || err == MOO_EUNREACHABLE); /* it hung up before */
-    CHECK(pace_end() < SOON_S || getenv("TEST_FABRIC_SLOW"));
-    (void)moo_discard(plane, loan.descriptor, MOO_DESCRIPTOR_BYTES, 100);
-    CHECK_SOON(is_idle(plane));
-    moo_plane_free(plane);
-    free(memory.start);
-}
-
-static void a_killed_reader_gives_the_ticket_back(void)
-{
-    int socket;
-    pid_t pid = start("importer", last_id += 0x10000, &socket);
-    moo_plane *plane = new_plane();
-    struct memory memory = share(plane, 64 * MB, 2);
-    void *ticket = new_ticket(plane);
-    struct loan loan;
-    uint64_t id;
-    char read_once;
-
-    say(socket, directory, sizeof directory);
-    hear(socket, &id, sizeof id);
-    loan = lend(plane, &memory, ticket, id);
-    say(socket, &loan, sizeof loan);
-    hear(socket, &read_once, 1);
-    CHECK(moo_is_held(plane, ticket));
-    end_child(pid, socket);
-    CHECK_SOON(!moo_is_held(plane, ticket));
-    moo_drop(plane, ticket);
-    moo_plane_free(plane);
-    free(memory.start);
 }
 
 /* ---- */
@@ -503,29 +361,22 @@ static int has_fabric(void)
     return there;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     const char *folder = getenv("TMPDIR");
 
-    if (argc > 1)
-        return play(argv, ALARM_S, play_owner, play_importer);
     snprintf(directory, sizeof directory, "%s/mooactor-test-XXXXXX",
              folder ? folder : "/tmp");
     CHECK(mkdtemp(directory));
     if (has_fabric()) {
         RUN(it_is_read_in_parts_while_the_ticket_is_held);
         RUN(a_buffer_is_lent_again_and_again);
-        RUN(a_ticket_arrives_at_once_and_stays_lent);
-        RUN(one_that_is_dropped_unread_comes_back);
         RUN(the_same_memory_is_registered_once);
         RUN(a_wrong_key_fails_and_leaves_the_fabric_in_use);
         RUN(what_the_owner_took_back_is_no_success);
         RUN(only_tickets_and_registered_memory_will_do);
-        RUN(memory_of_a_gpu_is_refused_where_the_fabric_takes_none);
         RUN(a_fetch_that_is_freed_in_mid_transfer_leaves_no_trace);
         RUN(closing_either_side_ends_it);
-        RUN(an_owner_killed_in_mid_read_is_an_error);
-        RUN(a_killed_reader_gives_the_ticket_back);
     } else if (getenv("TEST_FABRIC_REQUIRED")) {
         return 1;
     }

@@ -8,7 +8,7 @@
 
 #define ENTRIES 4096
 #define HOLDERS 4
-#define ROUNDS 200
+#define ROUNDS 50
 
 static struct mooi_ledger *ledger;
 static _Atomic uint32_t round_now;
@@ -104,7 +104,7 @@ static void of_revoke_and_release_one_wins(void)
     int fd;
 
     CHECK(mooi_ledger_create(ENTRIES, &fd, &ledger) == MOO_OK);
-    for (int n = 0; n < 100; n++) {
+    for (int n = 0; n < 30; n++) {
         for (uint32_t i = 0; i < ENTRIES; i++)
             set(i, 5, MOOI_GRANTED);
         atomic_store(&revoked, 0);

@@ -277,8 +277,6 @@ static void idle_links_notice_any_cut_in_time(void)
 {
     struct cut cuts[] = {
         {.name = "pulled", .how = PULLED},
-        {.name = "owner unheard", .how = OWNER_UNHEARD},
-        {.name = "importer unheard", .how = IMPORTER_UNHEARD},
         {.name = "pulled", .how = PULLED, .slow_rto = 1},
         {.name = "owner unheard", .how = OWNER_UNHEARD, .slow_rto = 1},
         {.name = "importer unheard", .how = IMPORTER_UNHEARD, .slow_rto = 1}};
@@ -290,7 +288,6 @@ static void busy_links_do(void)
 {
     struct cut cuts[] = {
         {.name = "pulled", .how = PULLED, .busy = 1},
-        {.name = "owner unheard", .how = OWNER_UNHEARD, .busy = 1},
         {.name = "importer unheard", .how = IMPORTER_UNHEARD, .busy = 1},
         {.name = "owner unheard", .how = OWNER_UNHEARD, .busy = 1,
          .slow_rto = 1}};

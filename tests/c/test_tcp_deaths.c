@@ -7,7 +7,7 @@
 
 #define MB ((size_t)1 << 20)
 #define BYTES (32 * MB)
-#define ROUNDS (SANITIZED ? 20 : 100)
+#define ROUNDS 15
 #define FETCHES 6
 
 static struct side me;
@@ -61,6 +61,18 @@ static void play_importer(int socket, uint64_t id)
         CHECK(fetch(&me, 0, 0, BYTES, into) == MOO_OK);
         CHECK(fetch(&me, 0, 5, 1000, into) == MOO_OK);
     }
+}
+
+/* Start an importer, and connect to it. */
+static pid_t start_importer(uint64_t id, int *socket)
+{
+    struct mooi_address address;
+    struct mooi_tcp_link *link;
+    pid_t child = start("importer", id, socket);
+
+    hear(*socket, &address, sizeof address);
+    CHECK(mooi_tcp_connect(me.engine, id, &address, 1, &link) == MOO_OK);
+    return child;
 }
 
 /* ---- kills ---- */
@@ -127,13 +139,8 @@ static void killed_importers_give_back_every_source(void)
     files = entries("/proc/self/fd");
     threads = entries("/proc/self/task");
     for (int round = 1; round <= ROUNDS; round++) {
-        struct mooi_address address;
-        struct mooi_tcp_link *link;
         int socket, sources = count_of(&me, &me.sources);
-        pid_t child = start("importer", 100 + (uint64_t)round, &socket);
-        hear(socket, &address, sizeof address);
-        CHECK(mooi_tcp_connect(me.engine, 100 + (uint64_t)round, &address, 1,
-                               &link) == MOO_OK);
+        pid_t child = start_importer(100 + (uint64_t)round, &socket);
         await(&me, &me.ups, round);
         await(&me, &me.sources, sources + 1 + (int)(random() % 30));
         slay(child, socket);
@@ -150,15 +157,10 @@ static void peers_killed_while_they_connect_are_an_error_in_time(void)
 {
     open_side(&me, 1, NULL);
     own(&me, 0, memory, BYTES);
-    for (int round = 1; round <= 20; round++) {
-        struct mooi_address address;
-        struct mooi_tcp_link *link;
+    for (int round = 1; round <= ROUNDS; round++) {
         int socket;
-        pid_t child = start("importer", 100 + (uint64_t)round, &socket);
-        hear(socket, &address, sizeof address);
-        CHECK(mooi_tcp_connect(me.engine, 100 + (uint64_t)round, &address, 1,
-                               &link) == MOO_OK);
-        usleep((useconds_t)(random() % 1500));
+        pid_t child = start_importer(100 + (uint64_t)round, &socket);
+        usleep((useconds_t)(random() % 1500)); /* anywhere within */
         slay(child, socket);
         await(&me, &me.downs, round);
         check_nothing_is_left();
@@ -182,21 +184,17 @@ static long resident_kib(void)
  * sent yet stays where it is. */
 static void a_stopped_importer_costs_nothing_and_is_waited_for(void)
 {
-    struct mooi_address address;
-    struct mooi_tcp_link *link;
     long before;
     int socket, sources;
     pid_t child;
 
     open_side(&me, 1, NULL);
     own(&me, 0, memory, BYTES);
-    child = start("importer", 2, &socket);
-    hear(socket, &address, sizeof address);
-    CHECK(mooi_tcp_connect(me.engine, 2, &address, 1, &link) == MOO_OK);
+    child = start_importer(2, &socket);
     await(&me, &me.sources, 200);
     before = resident_kib();
     kill(child, SIGSTOP);
-    usleep(4500000); /* longer than any silence that is borne */
+    usleep(3500000); /* longer than any silence that is borne */
     CHECK(!count_of(&me, &me.downs));
     CHECK(resident_kib() - before < 4096);
     sources = count_of(&me, &me.sources);

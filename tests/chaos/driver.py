@@ -14,14 +14,13 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.chaos import workload
-from tests.chaos.client import Client, id_of
-from tests.chaos.history import digest
+from tests.chaos.client import Client, digest, id_of
 from tests.chaos.workload import Loop, Setting, Watcher, Worker, array
 
 CLAIMS = ("claim0", "claim1")
@@ -39,7 +38,6 @@ class Driver:
         self.notes = workload.born(self.setting, "driver", "", 0)
         self.over = threading.Event()
         self._places = config["place"]
-        self._threads: list[threading.Thread] = []
         self.workers: dict[str, Any] = {}
         self.group: Any = None
         self.watcher: Any = None
@@ -48,20 +46,16 @@ class Driver:
 
     def spawn(self) -> None:
         """All actors that last."""
-        kinds = {"w": Worker, "v": Loop, "calm": Worker, "breeze": Loop}
         for name in ("w0", "w1", "w2", "v0", "v1", "calm", "breeze"):
-            kind = kinds.get(name) or kinds[name[0]]
-            self.workers[name] = self._spawn(kind, name)
+            kind = Loop if name[0] in "vb" else Worker
+            self.workers[name] = self.spawn_one(kind, name, restart=_FOREVER)
         place = self.place()
         on = moo.on(Worker, name="g", restart=_FOREVER, **place)
         self.group = on.group(3, self.setting)
         for rank, member in enumerate(self.group):
             self.workers[f"g.{rank}"] = member
             self.note_spawned(member, f"g/{rank}", place)
-        place = self.place()
-        on_watcher = moo.on(Watcher, name="watcher", **place)
-        self.watcher = on_watcher.spawn(self.setting)
-        self.note_spawned(self.watcher, "watcher", place)
+        self.watcher = self.spawn_one(Watcher, "watcher")
 
     def place(self) -> dict[str, str]:
         """Where the next actor goes: each host in turn."""
@@ -70,9 +64,9 @@ class Driver:
         self._places.append(self._places.pop(0))
         return {"host": self._places[-1]}
 
-    def _spawn(self, kind: type, name: str) -> Any:
+    def spawn_one(self, kind: type, name: str, **options: Any) -> Any:
         place = self.place()
-        on = moo.on(kind, name=name, restart=_FOREVER, **place)
+        on = moo.on(kind, name=name, **options, **place)
         handle = on.spawn(self.setting)
         self.note_spawned(handle, name, place)
         return handle
@@ -84,24 +78,23 @@ class Driver:
     def run(self) -> None:
         """Load them until stdin ends; then end all in good order."""
         self.spawn()
-        for name, handle in self.workers.items():
-            self._start(self._watch, name, handle)
+        named = self.workers.items()
+        watching = [self._start(self._watch, name, one) for name, one in named]
         self.watcher.watch.remote(list(self.workers.values()))
-        for number in range(3):
-            self._start(Load(self, number).run)
-        for number in range(2):
-            self._start(Claims(self, number).run)
+        calling = [
+            *(self._start(Load(self, f"load{n}").run, 0.01) for n in range(3)),
+            *(self._start(Claims(self, f"claims{n}").run, 0.1) for n in range(2)),
+        ]
         print("ready", flush=True)
         sys.stdin.read()
         self.over.set()
-        self._join("Load")
-        try:
+        for thread in calling:
+            thread.join()
+        with self.unless_lost():
             if not self.lost:
                 self._end_actors()
-        except moo.ActorUnavailable as error:
-            if not is_of_the_end(error):
-                raise
-        self._join("")
+        for thread in watching:
+            thread.join()
 
     @property
     def lost(self) -> bool:
@@ -111,16 +104,20 @@ class Driver:
         except moo.ActorUnavailable:
             return True
 
-    def _start(self, target: Callable[..., None], *args: Any) -> None:
-        name = target.__qualname__
-        thread = threading.Thread(target=target, args=args, name=name)
-        self._threads.append(thread)
-        thread.start()
+    @contextlib.contextmanager
+    def unless_lost(self) -> Iterator[None]:
+        """For calls that fail when the session is over, perhaps sooner than `lost`."""
+        try:
+            yield
+        except moo.ActorUnavailable as error:
+            ends = ("the session has ended", "no session runs")
+            if not any(text in str(error) for text in ends):
+                raise
 
-    def _join(self, kind: str) -> None:
-        for thread in self._threads:
-            if thread.name.startswith((kind, "Claims") if kind else ""):
-                thread.join()
+    def _start(self, target: Callable[..., None], *args: Any) -> threading.Thread:
+        thread = threading.Thread(target=target, args=args)
+        thread.start()
+        return thread
 
     def _watch(self, name: str, handle: Any) -> None:
         watch = workload.begin_watch(self.notes, f"driver/watch-{name}", handle)
@@ -141,40 +138,42 @@ class Driver:
         client.remove(self.watcher, "stop")
 
 
-def is_of_the_end(error: moo.ActorUnavailable) -> bool:
-    """Whether it says that the session is over, perhaps sooner than `Driver.lost`."""
-    return any(
-        text in str(error) for text in ("the session has ended", "no session runs")
-    )
+class Caller:
+    """A thread that calls actors, at random, until the driver's time is over."""
 
-
-class Load:
-    """One thread that calls the actors, at random."""
-
-    def __init__(self, driver: Driver, number: int) -> None:
+    def __init__(self, driver: Driver, name: str) -> None:
         self.driver = driver
-        self.chance = random.Random(f"{driver.seed}/load{number}")
-        self.client = Client(driver.notes, f"load{number}")
-        self.refs: list[tuple[str, Any, Any]] = []  # name, Ref, its maker
-        self.children: list[tuple[Any, Any]] = []  # with their owners
+        self.chance = random.Random(f"{driver.seed}/{name}")
+        self.client = Client(driver.notes, name)
 
-    def run(self) -> None:
+    def run(self, pause_s: float) -> None:
         over = self.driver.over
-        steps = [value for name, value in vars(Load).items() if name.startswith("do_")]
         while not over.is_set() and not self.driver.lost:
-            try:
-                self.chance.choice(steps)(self)
-            except moo.ActorUnavailable as error:
-                if not is_of_the_end(error):
-                    raise
-            over.wait(self.chance.uniform(0, 0.01))
-        if not self.driver.lost:
-            self._flush()
+            with self.driver.unless_lost():
+                self.step()
+            over.wait(self.chance.uniform(0, pause_s))
 
-    def _flush(self) -> None:
-        """A last call to each: its tells before that have run."""
-        for handle in self.driver.workers.values():
-            self.client.call(handle, "echo", 0, argument=0, expect=0)
+    def step(self) -> None:
+        raise NotImplementedError
+
+
+class Load(Caller):
+    """Calls of all kinds."""
+
+    def __init__(self, driver: Driver, name: str) -> None:
+        super().__init__(driver, name)
+        self.refs: list[tuple[str, Any, Any]] = []  # name, Ref, its maker
+        self.children: list[Any] = []
+
+    def run(self, pause_s: float) -> None:
+        super().run(pause_s)
+        if not self.driver.lost:  # a last call to each: its tells before that have run
+            for handle in self.driver.workers.values():
+                self.client.call(handle, "echo", 0, argument=0, expect=0)
+
+    def step(self) -> None:
+        steps = [value for name, value in vars(Load).items() if name.startswith("do_")]
+        self.chance.choice(steps)(self)
 
     def _anyone(self) -> Any:
         return self.chance.choice(list(self.driver.workers.values()))
@@ -186,42 +185,27 @@ class Load:
     def _value(self) -> Any:
         return self.chance.randrange(1 << 40)
 
+    def _array(self) -> tuple[int, int]:
+        """The seed and the size of one."""
+        return self.chance.randrange(1000), self.chance.choice(_SIZES)
+
+    def _end(self, pending: list[Any]) -> None:
+        """Wait for calls, in any order."""
+        for one in self.chance.sample(pending, len(pending)):
+            one.end()
+
     def do_echo(self) -> None:
         value = self._value()
         retries = self.chance.choice([0, 0, 3])
         facts = {"argument": value, "expect": value, "retries": retries}
         self.client.call(self._anyone(), "echo", value, **facts)
 
-    def do_burst(self) -> None:
-        """Many calls at once, to one or to several."""
-        some = [self._anyone() for _ in range(self.chance.choice([1, 2, 4]))]
-        pending = []
-        for _ in range(self.chance.randrange(30)):
-            to, value = self.chance.choice(some), self._value()
-            retries = self.chance.choice([0, 0, 0, 2])
-            facts = {"argument": value, "expect": value, "retries": retries}
-            pending.append(self.client.start(to, "echo", value, **facts))
-        for one in self._shuffled(pending):
-            one.end()
-
-    def _shuffled(self, values: list[Any]) -> list[Any]:
-        return self.chance.sample(values, len(values))
-
     def do_tells(self) -> None:
         to = self._anyone()
         for _ in range(self.chance.randrange(10)):
             value = self._value()
             self.client.start(to, "echo", value, argument=value, tell=True)
-        self.client.call(to, "count", retries=self.chance.choice([0, 2]))
-
-    def do_count(self) -> None:
-        to = self._anyone()
-        pending = [self.client.start(to, "count") for _ in range(5)]
-        for one in pending:
-            one.end()
-
-    def do_fail(self) -> None:
-        self.client.call(self._anyone(), "fail")
+        self._end([self.client.start(to, "count") for _ in range(5)])
 
     def do_give_up(self) -> None:
         """Calls that are cancelled, and some with deadlines that are too short."""
@@ -229,52 +213,33 @@ class Load:
         first = self.client.start(to, "nap", 0.02, timeout=0.01)
         second = self.client.start(to, "nap", 0.02, cancels=True)
         third = self.client.start(to, "nap", 0.0, cancels=True)
-        (second if self.chance.random() < 0.5 else third).ref.cancel()
-        for one in self._shuffled([first, second, third]):
-            one.end()
-
-    def do_stream(self) -> None:
-        number = self.chance.choice([0, 1, 10, 200])
-        pause = self.chance.choice([0.0, 0.0, 0.001])
-        self.client.call(self._anyone(), "items", number, pause, items=number)
-
-    def do_make(self) -> None:
-        """A large result."""
-        seed, size = self.chance.randrange(1000), self.chance.choice(_SIZES)
-        expect = array(seed, size)
-        self.client.call(self._anyone(), "make", seed, size, expect=expect)
-
-    def do_total(self) -> None:
-        """A large argument."""
-        data = array(self.chance.randrange(1000), self.chance.choice(_SIZES))
-        facts = {"argument": data, "expect": digest(data)}
-        self.client.call(self._anyone(), "total", data, **facts)
+        if (ref := self.chance.choice([second, third]).ref) is not None:
+            ref.cancel()
+        self._end([first, second, third])
 
     def do_hand_on(self) -> None:
-        """One's result is another's argument, straight from one to the other."""
-        seed, size = self.chance.randrange(1000), self.chance.choice(_SIZES)
+        """One's large result is another's argument, straight from one to the other."""
+        seed, size = self._array()
         maker, data = self._anyone(), array(seed, size)
         made = self.client.start(maker, "make", seed, size, expect=data)
-        facts = {"argument": data, "expect": digest(data), "via": (maker,)}
-        taken = [
-            self.client.start(self._anyone(), "total", made.ref, **facts)
-            for _ in range(self.chance.randrange(1, 4))
-        ]
-        for one in self._shuffled([made, *taken]):
-            one.end()
+        facts = {"argument": data, "expect": digest(data)}
+        calls = [made, self.client.start(self._anyone(), "total", data, **facts)]
+        for _ in range(self.chance.randrange(3)):
+            to = self._anyone()
+            call = self.client.start(to, "total", made.ref, via=(maker,), **facts)
+            calls.append(call)
+        self._end(calls)
 
     def do_keep(self) -> None:
         """A Ref to what lives in an actor."""
         maker = self._sync()
-        kept = self.client.call(maker, "keep", 1, self.chance.choice(_SIZES))
+        kept = self.client.call(maker, "keep", *self._array())
         if kept is not None:
             self.refs = [*self.refs[-5:], (kept[0], kept[1], maker)]
 
     def do_put(self) -> None:
         """A Ref to what lives here."""
-        data, name = array(2, self.chance.choice(_SIZES)), self.client.new("ref")
-        ref = moo.put(data)
-        self.client.notes.note("made", ref=name, value=digest(data))
+        name, ref = self.client.put(array(*self._array()))
         self.refs = [*self.refs[-5:], (name, ref, None)]
 
     def do_look_at(self) -> None:
@@ -300,16 +265,15 @@ class Load:
 
     def do_adopt(self) -> None:
         """An actor of an actor."""
-        owner = self._sync()
-        child = self.client.call(owner, "adopt")
+        child = self.client.call(self._sync(), "adopt")
         if child is not None:
-            self.children = [*self.children[-3:], (child, owner)]
+            self.children = [*self.children[-3:], child]
 
     def do_call_child(self) -> None:
         if self.children:
-            child, _ = self.chance.choice(self.children)
             value = self._value()
-            self.client.call(child, "echo", value, argument=value, expect=value)
+            to = self.chance.choice(self.children)
+            self.client.call(to, "echo", value, argument=value, expect=value)
 
     def do_die(self) -> None:
         """One of many calls ends its process: the others have to end, or to run
@@ -317,55 +281,42 @@ class Load:
         if self.chance.random() < 0.5:
             return
         to = self.driver.workers[self.chance.choice(("w0", "w1", "w2", "g.0"))]
-        pending = self._queue(to)
+        pending = self._queue([to])
         pending.append(self.client.start(to, "die", self.chance.randrange(2)))
-        pending += self._queue(to)
-        for one in self._shuffled(pending):
-            one.end()
+        self._end(pending + self._queue([to]))
 
-    def _queue(self, to: Any) -> list[Any]:
-        """Calls of several methods, which take a while."""
+    def do_queue(self) -> None:
+        """Much to do for one or for several, which a fault may interrupt."""
+        some = [self._anyone() for _ in range(self.chance.choice([1, 2, 4]))]
+        self._end(self._queue(some))
+
+    def _queue(self, to: list[Any]) -> list[Any]:
+        """Calls of several methods, some of which take a while."""
         made = []
-        for _ in range(self.chance.randrange(15)):
+        for _ in range(self.chance.randrange(20)):
             value, retries = self._value(), self.chance.choice([0, 0, 2])
+            items, pause = self.chance.choice([(0, 0.0), (10, 0.001), (200, 0.0)])
             methods: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
                 ("echo", (value,), {"argument": value, "expect": value}),
                 ("nap", (0.002,), {}),
                 ("count", (), {}),
+                ("fail", (), {}),
                 ("make", (3, 100_000), {"expect": array(3, 100_000)}),
+                ("items", (items, pause), {"items": items}),
             ]
             method, args, facts = self.chance.choice(methods)
-            facts["retries"] = retries
-            made.append(self.client.start(to, method, *args, **facts))
-        if self.chance.random() < 0.3:
-            made.append(self.client.start(to, "items", 50, 0.001, items=50))
+            if method != "items":
+                facts["retries"] = retries
+            whom = self.chance.choice(to)
+            made.append(self.client.start(whom, method, *args, **facts))
         return made
 
-    def do_queue(self) -> None:
-        """Much to do for one, which a fault may interrupt."""
-        for one in self._shuffled(self._queue(self._anyone())):
-            one.end()
 
+class Claims(Caller):
+    """Takes names, finds them, and frees them."""
 
-class Claims:
-    """One thread that takes names, finds them, and frees them."""
-
-    def __init__(self, driver: Driver, number: int) -> None:
-        self.driver = driver
-        self.chance = random.Random(f"{driver.seed}/claims{number}")
-        self.client = Client(driver.notes, f"claims{number}")
-
-    def run(self) -> None:
-        over = self.driver.over
-        while not over.is_set() and not self.driver.lost:
-            try:
-                self._step(self.chance.choice(CLAIMS))
-            except moo.ActorUnavailable as error:
-                if not is_of_the_end(error):
-                    raise
-            over.wait(self.chance.uniform(0, 0.1))
-
-    def _step(self, name: str) -> None:
+    def step(self) -> None:
+        name = self.chance.choice(CLAIMS)
         handle = self._claim(name) or self.client.look_up(name)
         if handle is None:
             return
@@ -376,14 +327,10 @@ class Claims:
             self.client.remove(handle, self.chance.choice(["stop", "kill"]))
 
     def _claim(self, name: str) -> Any:
-        place = self.driver.place()
         try:
-            on = moo.on(Worker, name=name, **place)
-            handle = on.spawn(self.driver.setting)
+            return self.driver.spawn_one(Worker, name)
         except (ValueError, moo.PlacementError):
             return None  # it is taken, or the host is not there
-        self.driver.note_spawned(handle, name, place)
-        return handle
 
 
 def main(config: dict[str, Any]) -> None:

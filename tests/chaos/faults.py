@@ -15,10 +15,10 @@ from pathlib import Path
 
 from tests.chaos.history import History
 from tests.chaos.schedule import Fault
-from tests.clusters import Cluster
+from tests.clusters import Cluster, Network, Program
 from tests.processes import Process
 
-Undo = Callable[[], None]
+Undo = Callable[[], object]
 
 
 class Injector:
@@ -59,7 +59,7 @@ class Injector:
                 heapq.heappop(self._undo)[2]()
                 continue
             due = [until, *(due for due, _, _ in self._undo[:1])]
-            time.sleep(max(0.0, min(due) - now))
+            time.sleep(max(0.0, min(due) - now))  # the schedule is one of times
 
     def _is_due(self, now: float) -> bool:
         return bool(self._undo) and self._undo[0][0] <= now
@@ -75,6 +75,10 @@ class Injector:
     def _note(self, kind: str, target: str, **facts: object) -> None:
         self._notes.note("fault", kind=kind, target=target, **facts)
 
+    def _note_lasting(self, kind: str, fault: Fault, **facts: object) -> None:
+        until = time.monotonic() + fault.seconds
+        self._note(kind, fault.target, until=until, **facts)
+
     # -- processes ---------------------------------------------------------
 
     def find(self, target: str) -> Process | None:
@@ -83,15 +87,19 @@ class Injector:
             return self._driver
         if target in ("agent", "zygote"):
             return self._named(f"moo-{target}")
-        if self._cluster is not None:
-            program = self._cluster.members.get(target)
-            if target == "broker":
-                program = self._cluster.broker
-            if program is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    return Process.of(program.pid)
-                return None  # it was killed, and is not started again yet
-        return self._actor(target)
+        if (program := self._program(target)) is None:
+            return self._actor(target)
+        with contextlib.suppress(ProcessLookupError):
+            return Process.of(program.pid)
+        return None  # it was killed, and is not started again yet
+
+    def _program(self, target: str) -> Program | None:
+        """The broker, or a host."""
+        if self._cluster is None:
+            return None
+        if target == "broker":
+            return self._cluster.broker
+        return self._cluster.members.get(target)
 
     def _named(self, name: str) -> Process | None:
         for process in self._driver.descendants():
@@ -132,8 +140,7 @@ class Injector:
         if process is None:
             self._note("none", fault.target, wanted="stop")
             return None
-        until = time.monotonic() + fault.seconds
-        self._note("stop", fault.target, pid=process.pid, until=until)
+        self._note_lasting("stop", fault, pid=process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGSTOP)
         return lambda: _go_on(process)
@@ -141,45 +148,39 @@ class Injector:
     # -- hosts -------------------------------------------------------------
 
     def _kill_program(self, fault: Fault) -> Undo:
-        cluster = self._cluster
-        assert cluster is not None
-        target, until = fault.target, time.monotonic() + fault.seconds
-        program = cluster.broker if target == "broker" else cluster.members[target]
-        assert program is not None
-        self._note(fault.kind, target, pid=program.pid, until=until)
+        cluster, program = self._cluster, self._program(fault.target)
+        assert cluster is not None and program is not None
+        self._note_lasting(fault.kind, fault, pid=program.pid)
         program.kill()
-        if target == "broker":
-            return lambda: _ignore(cluster.start_broker(wait=False))
-        return lambda: _ignore(cluster.start_host(target, wait=False))
+        if fault.target == "broker":
+            return lambda: cluster.start_broker(wait=False)
+        return lambda: cluster.start_host(fault.target, wait=False)
 
     def _cut(self, fault: Fault) -> Undo:
-        assert self._cluster is not None
-        network, until = self._cluster.network, time.monotonic() + fault.seconds
-        self._note("cut", fault.target, until=until)
+        network = self._network
+        self._note_lasting("cut", fault)
         network.cut(fault.target)
         return lambda: network.heal(fault.target)
 
     def _swallow(self, fault: Fault) -> Undo:
-        assert self._cluster is not None
-        network, until = self._cluster.network, time.monotonic() + fault.seconds
-        source, target = fault.target.split()
-        self._note("swallow", fault.target, until=until, hosts=[source, target])
-        network.swallow(source, target)
-        return lambda: network.deliver(source, target)
+        network, ends = self._network, fault.target.split()
+        self._note_lasting("swallow", fault, hosts=ends)
+        network.swallow(*ends)
+        return lambda: network.deliver(*ends)
 
     def _loss(self, fault: Fault) -> Undo:
-        assert self._cluster is not None
-        network, until = self._cluster.network, time.monotonic() + fault.seconds
-        self._note("loss", fault.target, until=until)
+        network = self._network
+        self._note_lasting("loss", fault)
         network.lose(fault.target, 50)
         return lambda: network.lose_none(fault.target)
+
+    @property
+    def _network(self) -> Network:
+        assert self._cluster is not None
+        return self._cluster.network
 
 
 def _go_on(process: Process) -> None:
     if process.is_running():
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGCONT)
-
-
-def _ignore(_: object) -> None:
-    """Starting a program is all that its undoing needs."""

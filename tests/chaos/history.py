@@ -44,12 +44,9 @@ from __future__ import annotations
 import json
 import os
 import time
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 _SUFFIX = ".history"
 
@@ -118,13 +115,3 @@ def write(directory: str | Path, events: Iterable[Event]) -> None:
         line = json.dumps([event.t, event.what, event.facts])
         with open(Path(directory) / (event.who + _SUFFIX), "a") as file:
             file.write(line + "\n")
-
-
-def digest(value: Any) -> Any:
-    """What stands for a value in a history: itself, or an array's checksum."""
-    if isinstance(value, np.ndarray):
-        sum_ = zlib.crc32(np.ascontiguousarray(value).view(np.uint8).data)
-        return f"{value.dtype}{list(value.shape)}:{sum_:08x}"
-    if isinstance(value, list | tuple):
-        return [digest(one) for one in value]
-    return value

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import glob
 import os
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 from mooactor.process.directories import PREFIX
-from tests.clusters import Cluster
+from tests.clusters import Cluster, Program
+from tests.conftest import eventually
 from tests.processes import VARIABLE, Process, Run
 
 #: A session must be gone in three seconds. Tests of tests/host hold it to that, at best
@@ -33,87 +32,66 @@ class Remains:
         self._directory, self._cluster = directory, cluster
         self._old_files = self._all_files()
         self._before = self._run.processes()
-        self._shared = self._shared_memory()
-        self._held = self._held_by_programs()
+        self._held = {pid: _descriptors(pid) for pid in self._pids}
 
     def after(self) -> list[str]:
         """What is still there when all had time enough to go; each in a sentence."""
-        kinds: dict[str, Callable[[], list[str]]] = {
-            "process": self._processes,
-            "file": self._files,
-            "shared memory": lambda: sorted(self._shared_memory() - self._shared),
-            "of a host": self._more_held,
-            "the end of": self._ended,
-        }
-        until = time.monotonic() + PATIENCE_S
-        found = [f"{kind} {one}" for kind, look in kinds.items() for one in look()]
-        while found and time.monotonic() < until:
-            time.sleep(0.05)
-            found = [f"{kind} {one}" for kind, look in kinds.items() for one in look()]
+        found: list[str] = []
+
+        def is_clean() -> bool:
+            found[:] = self._found()
+            return not found
+
+        eventually(is_clean, PATIENCE_S)
         return found
+
+    def _found(self) -> list[str]:
+        more = self._all_files() - self._old_files
+        ended = [one for one in self._programs if one.process.poll() is not None]
+        return [
+            *(f"process {one.pid} ({one.command()})" for one in self._of_act()),
+            *(f"file {path}" for path in sorted(more)),
+            *(f"of a host {one}" for one in self._more_held()),
+            # All were started again after their kills.
+            *(f"the end of {one}" for one in ended),
+        ]
 
     def end(self) -> None:
         """Kill the processes that are left."""
         self._run.end(self._of_act())
 
     def _of_act(self) -> set[Process]:
-        programs = self._programs()
+        own = self._pids
         found = self._run.processes() - self._before
-        return {
-            process
-            for process in found
-            if process.pid not in programs and not _is_janitor(process)
-        }
+        return {one for one in found if one.pid not in own and not _is_janitor(one)}
 
-    def _programs(self) -> set[int]:
+    @property
+    def _programs(self) -> list[Program]:
         if self._cluster is None:
-            return set()
+            return []
         programs = [*self._cluster.members.values(), self._cluster.broker]
-        return {program.pid for program in programs if program is not None}
+        return [program for program in programs if program is not None]
 
-    def _processes(self) -> list[str]:
-        return [
-            f"{process.pid} ({process.command() or 'a zombie'})"
-            for process in sorted(self._of_act())
-        ]
-
-    def _files(self) -> list[str]:
-        return sorted(self._all_files() - self._old_files)
+    @property
+    def _pids(self) -> set[int]:
+        return {program.pid for program in self._programs}
 
     def _all_files(self) -> set[str]:
-        """Sessions have directories of their own."""
+        """Sessions have directories of their own. Nothing of ours may be in /dev/shm:
+        shared memory goes with the last process that has it."""
         # `Path.rglob` fails where a directory goes meanwhile.
-        walk = os.walk(self._directory)
-        found = (
-            f"{at}/{name}" for at, within, files in walk for name in within + files
-        )
-        return {path for path in found if path.rpartition("/")[2].startswith(PREFIX)}
-
-    def _shared_memory(self) -> Counter[str]:
-        """What lies in /dev/shm, where nothing of ours may, and what programs that live
-        on have mapped. Ours has no name (memfd): it goes with the last process that has
-        it, and those that are left are found as processes. Its descriptors count among
-        the others of a program."""
-        mapped = (f"{m} in {pid}" for pid in self._programs() for m in _mapped(pid))
-        return Counter([*glob.glob("/dev/shm/*moo*"), *mapped])
-
-    def _held_by_programs(self) -> dict[int, Counter[str]]:
-        return {pid: _descriptors(pid) for pid in self._programs()}
+        found = ((at, d + f) for at, d, f in os.walk(self._directory))
+        paths = (f"{at}/{one}" for at, names in found for one in names)
+        ours = {path for path in paths if os.path.basename(path).startswith(PREFIX)}
+        return ours | set(glob.glob("/dev/shm/*moo*"))
 
     def _more_held(self) -> list[str]:
         """Descriptors that a host or the broker has more than before the act."""
         return [
             f"{pid}: {dict(more)}"
-            for pid in self._programs()
+            for pid in self._pids
             if pid in self._held and (more := _descriptors(pid) - self._held[pid])
         ]
-
-    def _ended(self) -> list[str]:
-        """The programs that have ended: all were started again after their kills."""
-        if self._cluster is None:
-            return []
-        programs = [*self._cluster.members.values(), self._cluster.broker]
-        return [str(one) for one in programs if one and one.process.poll() is not None]
 
 
 def _is_janitor(process: Process) -> bool:
@@ -134,12 +112,3 @@ def _descriptors(pid: int) -> Counter[str]:
     except OSError:
         pass  # it ends just now
     return kinds
-
-
-def _mapped(pid: int) -> list[str]:
-    """The memory without a name that a process has mapped."""
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    except OSError:
-        return []  # it ends just now
-    return [line.split()[5] for line in lines if "/memfd:" in line]

@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.chaos import history
-from tests.chaos.checker import check, report, summary
+from tests.chaos.checker import report, summary
 from tests.chaos.faults import Injector
 from tests.chaos.history import History
 from tests.chaos.leftovers import Remains
+from tests.chaos.rules import Violation, check
 from tests.chaos.schedule import Act, Fault, acts
-from tests.chaos.violation import Violation
 from tests.clusters import Cluster, Network
 from tests.conftest import eventually
 from tests.networks import why_not
@@ -77,7 +77,9 @@ class Stage:
         """One act: its driver, its faults, its end, and what the checker says."""
         directory = self.base / f"act-{act.number}"
         directory.mkdir(parents=True)
-        notes = _runner(directory)
+        notes = History(str(directory), "runner")
+        me = {"role": "runner", "actor": "", "incarnation": 0, "pid": os.getpid()}
+        notes.note("born", started=0, host="", **me)
         if self.cluster is not None:
             self.cluster.network.mend()
             self.cluster.await_ready()
@@ -92,24 +94,29 @@ class Stage:
                     notes.note("left", text=text)
             finally:
                 remains.end()
-                driver.wait()
-                _close(driver)
+                driver.communicate()
         notes.note("over")
         notes.close()
         events = history.read(directory)
         return Result(act, check(events), summary(events), directory)
 
     def _start(self, act: Act, directory: Path, output: int) -> subprocess.Popen[bytes]:
+        """The driver; its setting is described in tests/chaos/driver.py."""
+        setting: dict[str, Any] = {"directory": str(directory), "seed": act.seed}
+        setting |= {"hosts": {}, "place": [], "address": None}
         words = [sys.executable, "-m", "tests.chaos.driver"]
-        words.append(json.dumps(self._setting(act, directory)))
         environment = {**os.environ, "TMPDIR": str(self._temporary)}
         if self.cluster is not None:
+            spaces = self.cluster.network.namespace
+            setting["hosts"] = {_inode(spaces[host]): host for host in spaces}
+            setting["place"] = [*self.cluster.members, self._driver]
+            setting["address"] = self.cluster.address
             words = [*self.cluster.network.on(self._driver), *words]
             environment = self.cluster.environment(self._driver)
             environment["MOOACTOR_HOST_NAME"] = self._driver
         environment["PYTHONPATH"] = str(ROOT)
         return subprocess.Popen(
-            words,
+            [*words, json.dumps(setting)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -117,32 +124,19 @@ class Stage:
             stderr=output,
         )
 
-    def _setting(self, act: Act, directory: Path) -> dict[str, Any]:
-        """For the driver; see tests/chaos/driver.py."""
-        setting = {"directory": str(directory), "seed": act.seed}
-        if self.cluster is None:
-            return {**setting, "hosts": {}, "place": [], "address": None}
-        spaces = self.cluster.network.namespace
-        inodes = {os.stat(f"/run/netns/{spaces[host]}").st_ino: host for host in spaces}
-        place = [*self.cluster.members, self._driver]
-        return {
-            **setting,
-            "hosts": inodes,
-            "place": place,
-            "address": self.cluster.address,
-        }
-
     def _load(
         self, act: Act, directory: Path, notes: History, driver: subprocess.Popen[bytes]
     ) -> None:
         """Wait until the driver is ready, and inject the faults."""
-        until = time.monotonic() + START_S
-        ready = directory / "output"
-        while b"ready\n" not in ready.read_bytes():
-            if time.monotonic() > until or driver.poll() is not None:
-                notes.note("left", text="the driver did not become ready")
-                return
-            time.sleep(0.01)
+        output = directory / "output"
+
+        def is_ready() -> bool:
+            return b"ready\n" in output.read_bytes()
+
+        eventually(lambda: is_ready() or driver.poll() is not None, START_S)
+        if not is_ready():
+            notes.note("left", text="the driver did not become ready")
+            return
         injector = Injector(directory, notes, Process.of(driver.pid), self.cluster)
         injector.run(act.faults, act.seconds)
         if act.end != "finish":
@@ -157,7 +151,7 @@ class Stage:
             code = driver.wait(END_S)
         except subprocess.TimeoutExpired:
             driver.send_signal(signal.SIGUSR1)  # which says where it hangs
-            time.sleep(2.0)
+            time.sleep(2.0)  # for it to say so; nobody else tells when it has
             notes.note("left", text=f"the driver had not ended after {END_S:g} s")
             driver.kill()
             return
@@ -166,16 +160,8 @@ class Stage:
             notes.note("left", text=f"the driver ended with {code}, not {expected}")
 
 
-def _runner(directory: Path) -> History:
-    notes = History(str(directory), "runner")
-    facts = {"pid": os.getpid(), "started": 0, "host": ""}
-    notes.note("born", role="runner", actor="", incarnation=0, **facts)
-    return notes
-
-
-def _close(driver: subprocess.Popen[bytes]) -> None:
-    if driver.stdin is not None:
-        driver.stdin.close()
+def _inode(namespace: str) -> int:
+    return os.stat(f"/run/netns/{namespace}").st_ino
 
 
 def last_words(directory: Path) -> str:
@@ -224,18 +210,12 @@ def stage(hosts: list[str]) -> Iterator[Stage]:
 _DRIVER = "d"  # the host of the drivers and the broker
 
 
-def _why_one_machine() -> str | None:
-    """Why there can be no hosts beside this one here, or None."""
-    why = why_not()
-    if why is not None:
-        print(f"on this machine alone: {why}")
-    return why
-
-
 def main() -> int:
     seconds = float(os.environ.get("CHAOS_SECONDS", "600"))
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(1 << 32))
-    number = os.environ.get("CHAOS_HOSTS") or ("0" if _why_one_machine() else "3")
+    if (number := os.environ.get("CHAOS_HOSTS", "")) == "":
+        number = "0" if (why := why_not()) else "3"
+        print(f"on this machine alone: {why}" if why else "on hosts of its own")
     hosts = list("abcefghi"[: int(number)])
     again = f"CHAOS_HOSTS={number} CHAOS_SEED={seed} CHAOS_SECONDS={seconds:g}"
     print(f"the same faults again: {again} make chaos", flush=True)

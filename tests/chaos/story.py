@@ -9,8 +9,10 @@ is no trouble: it must heal.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -45,12 +47,11 @@ class Birth(NamedTuple):
     host: str
 
 
-class Trouble(NamedTuple):
-    """A time in which an actor's calls may fail."""
+class Span(NamedTuple):
+    """A time, in which an actor has trouble, say."""
 
     start: float
     end: float
-    why: str
 
     def touches(self, start: float, end: float) -> bool:
         return self.start <= end and start <= self.end
@@ -138,16 +139,15 @@ class Story:
 
     @cached_property
     def killed(self) -> dict[str, float]:
-        """The participants that a fault killed, and when."""
-        by_pid: dict[int, list[Birth]] = defaultdict(list)
-        for birth in self.births.values():
-            by_pid[birth.pid].append(birth)
-        found: dict[str, float] = {}
+        """The participants that a fault or a call has killed, and when."""
+        found = {e.who: e.t for e in self.of("ran") if e.method in FATAL}
         for fault in self.of("fault"):
-            if fault.kind == "kill" and fault.facts.get("pid"):
-                born = [b for b in by_pid[fault.pid] if b.t <= fault.t]
-                if born:
-                    found[max(born, key=lambda birth: birth.t).who] = fault.t
+            if fault.kind == "kill":
+                same = (b for b in self.births.values() if b.pid == fault.pid)
+                born = [birth for birth in same if birth.t <= fault.t]
+                if born:  # numbers of processes come again
+                    who = max(born, key=lambda birth: birth.t).who
+                    found[who] = min(fault.t, found.get(who, math.inf))
         return found
 
     # -- calls -------------------------------------------------------------
@@ -173,7 +173,8 @@ class Story:
     def session_over(self) -> float:
         """When the driver began to end the session, or was killed."""
         times = [event.t for event in self.of("closing")]
-        times += [t for who, t in self.killed.items() if not self.births[who].actor]
+        drivers = [who for who, birth in self.births.items() if not birth.actor]
+        times += [self.killed[who] for who in drivers if who in self.killed]
         times += [fault.t for fault in self.of("fault") if _ends_session(fault)]
         return min(times, default=math.inf)
 
@@ -198,23 +199,23 @@ class Story:
         return {event.actor: event.facts.get("host", "") for event in spawned}
 
     @cached_property
-    def hosts_lost(self) -> dict[str, list[tuple[float, float]]]:
+    def hosts_lost(self) -> dict[str, list[Span]]:
         """When each host was killed, or out of reach for longer than the patience:
         from then until it is reachable."""
-        found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        found: dict[str, list[Span]] = defaultdict(list)
         for fault in self.of("fault"):
             if fault.kind == "kill-host":
-                found[fault.target].append((fault.t, fault.facts.get("until", fault.t)))
+                found[fault.target].append(_span(fault))
         for host, silences in self._silences.items():
-            lost = (one for one in merged(silences) if one[1] - one[0] > HARMLESS_S)
+            lost = (one for one in merged(silences) if one.end - one.start > HARMLESS_S)
             found[host] += lost
         return found
 
     @cached_property
-    def _silences(self) -> dict[str, list[tuple[float, float]]]:
+    def _silences(self) -> dict[str, list[Span]]:
         """When each host could not be heard, or could not hear: its network was cut,
         its agent or the session's was stopped."""
-        found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        found: dict[str, list[Span]] = defaultdict(list)
         hosts = {birth.host for birth in self.births.values()}
         for fault in self.of("fault"):
             if fault.kind not in ("cut", "swallow", "stop"):
@@ -222,87 +223,53 @@ class Story:
             affected = fault.facts.get("hosts", [fault.target])
             for host in hosts if fault.target == "agent" else affected:
                 if host in hosts:
-                    until = fault.facts.get("until") or fault.t
+                    start, until = _span(fault)
                     until += LOSSY_S * self._loses(host, until)
-                    found[host].append((fault.t, until))
+                    found[host].append(Span(start, until))
         return found
 
     def _loses(self, host: str, t: float) -> bool:
         """Whether packets to a host get lost at a time."""
-        losses = [fault for fault in self.of("fault") if fault.kind == "loss"]
-        mine = [fault for fault in losses if fault.target == host]
-        return any(fault.t <= t <= fault.facts.get("until", fault.t) for fault in mine)
+        losses = (fault for fault in self.of("fault") if fault.kind == "loss")
+        return any(_span(one).touches(t, t) for one in losses if one.target == host)
 
-    def troubles(self, actor: str) -> list[Trouble]:
+    def troubles(self, actor: str) -> list[Span]:
         """The times in which calls to an actor may fail for a death."""
-        known: dict[str, list[Trouble]] = self.__dict__.setdefault("_troubles", {})
+        known: dict[str, list[Span]] = self.__dict__.setdefault("_troubles", {})
         if actor not in known:
             known[actor] = []  # an actor that owned itself would end here
             known[actor] = sorted(self._troubles_of(actor))
         return known[actor]
 
-    def _troubles_of(self, actor: str) -> list[Trouble]:
-        found = [Trouble(self.session_over, math.inf, "the end of the session")]
+    def _troubles_of(self, actor: str) -> Iterator[Span]:
+        yield Span(self.session_over, math.inf)
         for event in self.of("removing"):
             if event.actor == actor:
-                found.append(Trouble(event.t, math.inf, f"moo.{event.how}"))
-        births = self.lives.get(actor, ())
-        for birth in births:
-            found += self._troubles_of_process(birth)
-        found += self._troubles_before_birth(actor)
-        owner = self.owners.get(actor, "")
-        if owner:
-            ends = [t._replace(end=math.inf) for t in self.troubles(owner)]
-            found += [t._replace(why=f"{t.why} of its owner") for t in ends]
-        return found
-
-    def _troubles_before_birth(self, actor: str) -> list[Trouble]:
-        """It was to be on a host that was lost before it, or its next process, was
-        born there."""
+                yield Span(event.t, math.inf)
+        births = self.lives.get(actor, [])
+        for birth, later in itertools.zip_longest(births, births[1:]):
+            lost = self.hosts_lost.get(birth.host, ())
+            starts = [span.start for span in lost if span.end >= birth.t]
+            starts += [self.killed[birth.who]] if birth.who in self.killed else []
+            for t in starts:  # until everybody knows of the next process
+                yield Span(t, max(later.t, t) + SLACK_S if later else math.inf)
+        # Perhaps it was to be on a host that was lost before it was born there.
+        born = births[0].t if births else math.inf
         place = self.places.get(actor)  # "" is any host
-        born = [birth.t for birth in self.lives.get(actor, ())]
-        found = []
         for host in [place] if place else list(self.hosts_lost):
-            for start, _ in self.hosts_lost.get(host, ()):
-                first = min((t for t in born if t > start), default=math.inf)
-                if not born or start < born[0]:
-                    found.append(Trouble(start, first + SLACK_S, f"host {host} lost"))
-        return found
+            for span in self.hosts_lost.get(host, ()):
+                if span.start < born:
+                    yield Span(span.start, born + SLACK_S)
+        if owner := self.owners.get(actor, ""):
+            for trouble in self.troubles(owner):
+                yield Span(trouble.start, math.inf)
 
-    def _troubles_of_process(self, birth: Birth) -> list[Trouble]:
-        starts = []
-        if birth.who in self.killed:
-            starts.append((self.killed[birth.who], "a kill"))
-        starts += [
-            (event.t, event.method)
-            for event in self.fatal.get(birth.who, ())
-            if event.method in FATAL
-        ]
-        for start, until in self.hosts_lost.get(birth.host, ()):
-            if until >= birth.t:
-                starts.append((start, f"the loss of host {birth.host}"))
-        return [Trouble(t, self.recovered(birth, t), why) for t, why in starts]
-
-    @cached_property
-    def fatal(self) -> dict[str, list[Event]]:
-        """Calls that ended their process."""
-        found: dict[str, list[Event]] = defaultdict(list)
-        for event in self.of("ran"):
-            if event.method in FATAL:
-                found[event.who].append(event)
-        return found
-
-    def recovered(self, birth: Birth, t: float) -> float:
-        """When everybody knows of the process after this one, which died at `t`."""
-        for later in self.lives[birth.actor]:
-            if later.incarnation > birth.incarnation:
-                return max(later.t, t) + SLACK_S
-        return math.inf
-
-    def explained(self, actors: list[str], start: float, end: float) -> bool:
+    def explained(
+        self, actors: list[str], start: float, end: float | None = None
+    ) -> bool:
         """Whether one of these had trouble at some moment of this time."""
         return any(
-            trouble.touches(start, end)
+            trouble.touches(start, start if end is None else end)
             for actor in actors
             for trouble in self.troubles(actor)
         )
@@ -310,9 +277,9 @@ class Story:
     def cut_off(self, hosts: list[str], start: float, end: float) -> bool:
         """Whether one of these hosts was lost at some moment of this time."""
         return any(
-            lost <= end and start <= until + SLACK_S
+            span.touches(start - SLACK_S, end)
             for host in hosts
-            for lost, until in self.hosts_lost.get(host, ())
+            for span in self.hosts_lost.get(host, ())
         )
 
     def host_of(self, who: str) -> str:
@@ -320,15 +287,19 @@ class Story:
         return birth.host if birth else ""
 
 
-def merged(silences: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def merged(silences: list[Span]) -> list[Span]:
     """The silences, those as one that had no time to recover between them."""
-    found: list[tuple[float, float]] = []
-    for start, until in sorted(silences):
-        if found and start - found[-1][1] < RECOVERY_S:
-            found[-1] = (found[-1][0], max(found[-1][1], until))
+    found: list[Span] = []
+    for one in sorted(silences):
+        if found and one.start - found[-1].end < RECOVERY_S:
+            found[-1] = Span(found[-1].start, max(found[-1].end, one.end))
         else:
-            found.append((start, until))
+            found.append(one)
     return found
+
+
+def _span(fault: Event) -> Span:
+    return Span(fault.t, fault.facts.get("until") or fault.t)
 
 
 _PARTS = {"ended": "ended", "ran": "ran", "done": "done", "item": "items"}
@@ -336,14 +307,6 @@ _PARTS = {"ended": "ended", "ran": "ran", "done": "done", "item": "items"}
 
 def _ends_session(fault: Event) -> bool:
     return bool(fault.kind == "kill" and fault.facts.get("ends_session"))
-
-
-def shown(events: list[Event], most: int = 12) -> str:
-    """Events for a report, one line each."""
-    lines = [f"    {event}" for event in events[:most]]
-    if len(events) > most:
-        lines.append(f"    … and {len(events) - most} more")
-    return "\n".join(lines)
 
 
 def value_of(event: Event) -> Any:

@@ -90,6 +90,31 @@ class _Counting:
     def on_stop(self) -> None:
         self.notes.note("over")
 
+    def count(self, call: str) -> int:
+        self._begin(call, "count")
+        self.counted += 1
+        return int(self._end(call, self.counted))
+
+    def fail(self, call: str) -> None:
+        self._begin(call, "fail")
+        raise ValueError(call)
+
+    def make(self, call: str, seed: int, size: int) -> Any:
+        self._begin(call, "make")
+        return self._end(call, array(seed, size))
+
+    def total(self, call: str, data: Any) -> Any:
+        self._begin(call, "total", got=digest(data))
+        return self._end(call, digest(data))
+
+    def _relayed(self, call: str, path: list[Any], value: Any) -> Any:
+        """The call of `relay` to the next one; None at the end of the path."""
+        self._begin(call, "relay", got=digest(value))
+        if not path:
+            return None
+        facts = {"argument": value, "via": tuple(path[1:])}
+        return self.client.start(path[0], "relay", path[1:], value, **facts)
+
 
 @moo.actor
 class Worker(_Counting):
@@ -103,23 +128,13 @@ class Worker(_Counting):
 
     def shout(self, call: str, value: Any) -> Any:
         """`echo`, for a group: each member has a call of its own."""
-        runtime = current_runtime()
-        own = f"{call}@{runtime.actor_id:016x}"
+        own = f"{call}@{current_runtime().actor_id:016x}"
         self._begin(own, "shout", got=digest(value))
         return self._end(own, value)
 
-    def count(self, call: str) -> int:
-        self._begin(call, "count")
-        self.counted += 1
-        return int(self._end(call, self.counted))
-
-    def fail(self, call: str) -> None:
-        self._begin(call, "fail")
-        raise ValueError(call)
-
     def nap(self, call: str, seconds: float) -> None:
         self._begin(call, "nap")
-        time.sleep(seconds)
+        time.sleep(seconds)  # a call that takes a while is part of the load
         self._end(call, None)
 
     def die(self, call: str, how: int) -> None:
@@ -128,38 +143,22 @@ class Worker(_Counting):
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(7)
 
-    def make(self, call: str, seed: int, size: int) -> Any:
-        self._begin(call, "make")
-        return self._end(call, array(seed, size))
-
-    def total(self, call: str, data: Any) -> Any:
-        self._begin(call, "total", got=digest(data))
-        return self._end(call, digest(data))
-
     def items(self, call: str, number: int, pause: float) -> Iterator[int]:
         self._begin(call, "items")
         for n in range(number):
-            time.sleep(pause)
+            time.sleep(pause)  # so is a slow stream
             yield n
         self._end(call, None)
 
     def relay(self, call: str, path: list[Any], value: Any) -> Any:
         """Have others pass the value on, and return what comes back."""
-        self._begin(call, "relay", got=digest(value))
-        if not path:
-            return self._end(call, value)
-        pending = self.client.start(
-            path[0], "relay", path[1:], value, argument=value, via=tuple(path[1:])
-        )
-        return self._end(call, pending.end())
+        pending = self._relayed(call, path, value)
+        return self._end(call, value if pending is None else pending.end())
 
     def keep(self, call: str, seed: int, size: int) -> Any:
         """A Ref to an array that lives here, and its name."""
         self._begin(call, "keep")
-        data, name = array(seed, size), self.client.new("ref")
-        ref = moo.put(data)
-        self.notes.note("made", ref=name, value=digest(data))
-        return self._end(call, [name, ref])
+        return self._end(call, self.client.put(array(seed, size)))
 
     def look_at(self, call: str, name: str, refs: list[Any]) -> str:
         """Read a Ref of another process."""
@@ -191,27 +190,24 @@ class Loop(_Counting):
         await asyncio.sleep(0)
         return self._end(call, value)
 
+    # Its sync methods would run in a thread, in an order of their own.
+
     async def count(self, call: str) -> int:
-        self._begin(call, "count")
-        self.counted += 1
-        return int(self._end(call, self.counted))
+        return super().count(call)
 
     async def fail(self, call: str) -> None:
-        self._begin(call, "fail")
-        raise ValueError(call)
+        super().fail(call)
+
+    async def make(self, call: str, seed: int, size: int) -> Any:
+        return super().make(call, seed, size)
+
+    async def total(self, call: str, data: Any) -> Any:
+        return super().total(call, data)
 
     async def nap(self, call: str, seconds: float) -> None:
         self._begin(call, "nap")
         await asyncio.sleep(seconds)
         self._end(call, None)
-
-    async def make(self, call: str, seed: int, size: int) -> Any:
-        self._begin(call, "make")
-        return self._end(call, array(seed, size))
-
-    async def total(self, call: str, data: Any) -> Any:
-        self._begin(call, "total", got=digest(data))
-        return self._end(call, digest(data))
 
     async def items(self, call: str, number: int, pause: float) -> AsyncIterator[int]:
         self._begin(call, "items")
@@ -221,13 +217,8 @@ class Loop(_Counting):
         self._end(call, None)
 
     async def relay(self, call: str, path: list[Any], value: Any) -> Any:
-        self._begin(call, "relay", got=digest(value))
-        if not path:
-            return self._end(call, value)
-        pending = self.client.start(
-            path[0], "relay", path[1:], value, argument=value, via=tuple(path[1:])
-        )
-        return self._end(call, await pending.ended())
+        pending = self._relayed(call, path, value)
+        return self._end(call, value if pending is None else await pending.ended())
 
 
 @moo.actor

@@ -2,18 +2,14 @@
 """The bench: its arithmetic, its table, and one real run of its quickest group."""
 
 import json
-import os
 import signal
-import sys
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from mooactor.cli import main
 from mooactor.cli.bench import groups, measure, ray, report
-from mooactor.cli.bench.row import Goal, Row, Skipped, short
+from mooactor.cli.bench.row import Goal, Row, Skipped
 from tests.marks import slow, soak
 
 FAST = Row(
@@ -37,29 +33,12 @@ def test_a_row_survives_json() -> None:
     assert report.parsed(skipped) == Skipped(**skipped)
 
 
-def test_elsewhere_than_on_linux_nothing_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert main(["bench"]) == 1
-    said = capsys.readouterr().err
-    assert said == "mooactor bench: it measures on Linux only: run it there\n"
-
-
 def test_the_table_shows_values_ratios_and_goals() -> None:
     lines = report.as_text([FAST, SLOW], [Skipped("atari", "absent")]).splitlines()
     assert [len(line) for line in lines[:4]] == [len(lines[0])] * 4
     cells = [cell.strip() for cell in lines[3].strip("|").split("|")]
     assert cells == ["calls", "90 k calls/s", "peer 77 k", "1.17", "≥ 1.5 × peer", "no"]
     assert lines[-1] == "atari: absent"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(77_123, "77.1 k"), (612.3, "612"), (12.44, "12.4"), (0.0333, "0.0333")],
-)
-def test_three_digits_are_shown(value: float, text: str) -> None:
-    assert short(value) == text
 
 
 def test_works_take_turns_and_the_first_turn_is_thrown_away() -> None:
@@ -81,29 +60,6 @@ def test_busy_cores_are_given_back() -> None:
     assert [loop.returncode for loop in loops] == [-signal.SIGKILL] * 3
 
 
-def test_the_processor_time_of_both_ends_is_counted() -> None:
-    with measure.busy_loops(1) as (loop,):
-        anywhere = measure.ANYWHERE
-        spell = measure.calls(lambda: time.sleep(0.002), 99, loop.pid, anywhere)
-    assert 0.002 <= spell.p50 <= spell.p99 and spell.p50 * 0.5 < spell.mean
-    assert spell.processor > 1e-5  # of the loop's: this side has slept
-
-
-def test_both_ends_of_a_call_stay_where_they_are_put_and_go_back() -> None:
-    before = os.sched_getaffinity(0)
-    seen: list[list[set[int]]] = []
-    with measure.busy_loops(1) as (loop,):
-
-        def look() -> None:
-            seen.append([os.sched_getaffinity(pid) for pid in (0, loop.pid)])
-
-        for place in (places := measure.placements()):
-            measure.calls(look, 1, loop.pid, place)
-        look()
-    assert seen == [*map(list, places), [before, before]]
-    assert places[0][0] == places[0][1] and len(places) == min(2, len(before))
-
-
 def test_unknown_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--only", "call", "--only", "nix", "--json"]) == 2
     out, err = capsys.readouterr()
@@ -111,11 +67,6 @@ def test_unknown_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert why.startswith("no row has a name that begins with 'nix': ")
     assert "`mooactor bench --only list`" in why
     assert err == f"mooactor bench: {why}\n"
-
-
-def test_only_picks_the_groups_that_are_needed() -> None:
-    assert groups.groups_with(["call.rate", "start"]) == ["calls", "startup"]
-    assert groups.groups_with(None) == list(groups.GROUPS)
 
 
 def test_list_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,16 +82,11 @@ def test_a_group_that_fails_is_reported_and_no_table_lost() -> None:
     assert found == Skipped("no-such-group", "failed with exit code 1")
 
 
-def test_rows_stay_as_they_are_where_ray_is_absent(
+def test_rays_figures_join_the_rows_of_the_same_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ray.importlib.util, "find_spec", lambda _: None)
     assert ray.beside([FAST]) == [FAST]
-
-
-def test_rays_figures_join_the_rows_of_the_same_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setattr(ray.importlib.util, "find_spec", lambda _: True)
     monkeypatch.setattr(ray, "_measured", lambda: {"a call": 610.0})
     first, second = ray.beside([FAST, SLOW])
@@ -159,68 +105,30 @@ def test_calls_are_really_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert row["ratios"]["raw pyzmq"] == row["ours"] / row["peers"]["raw pyzmq"]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_reads_over_a_fabric_are_measured_or_said_to_be_impossible(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["bench", "--only", "net.fabric", "--quick", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    if reason := found["skipped"].get("net.fabric"):
-        pytest.skip(reason)
-    (row,) = (row for row in found["rows"] if row["name"] == "net.fabric")
-    assert 0.01 < row["ours"] < 1000
-    assert 0.01 < row["peers"]["libfabric"] < 1000
-
-
-#: Of each row, the least and the most that its unit allows for on any machine.
-OF_THE_BROKER = {
-    "broker.beats": (0.001, 1000),
-    "broker.joins": (1, 1e6),
-    "broker.memory": (10, 1e6),
-}
-OF_CALLS = {
-    "hosts.call": (1, 1e6),
-    "hosts.rate": (10, 1e8),
-    "hosts.spawn": (1, 1e5),
-    "hosts.local": (1, 1e6),
-}
-OF_HOSTS = {
-    **OF_CALLS,
-    "hosts.handshake": (10, 1e7),
-    "hosts.first": (0.1, 1e4),
-    "hosts.descriptors.caller": (1, 100),
-    "hosts.descriptors.callee": (1, 100),
-    "hosts.memory.caller": (1, 1e5),
-    "hosts.memory.callee": (1, 1e5),
-    "hosts.killed.here": (0.1, 1e4),
-    "hosts.killed.far": (0.1, 1e4),
-    "hosts.cut": (0.1, 60),
-    "hosts.swallowed.calls": (0.1, 60),
-    "hosts.swallowed.answers": (0.1, 60),
-    "hosts.cut.full": (0.01, 60),
-}
+CALLS = [f"hosts.{name}" for name in ("call", "rate", "spawn", "local")]
 
 
 @pytest.mark.parametrize(
-    ("names", "bounds"),
+    ("group", "names"),
     [
-        slow("broker", OF_THE_BROKER),
-        slow(",".join(OF_CALLS), OF_CALLS),
-        soak("hosts", OF_HOSTS),  # two minutes
+        slow("broker", [f"broker.{name}" for name in ("beats", "joins", "memory")]),
+        slow("hosts", CALLS),
+        soak("hosts", []),  # all, which takes two minutes
     ],
 )
 def test_brokers_and_hosts_are_measured_with_real_programs(
-    names: str, bounds: dict[str, tuple[float, float]], capsys: Any
+    group: str, names: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chosen = [word for name in names.split(",") for word in ("--only", name)]
+    chosen = [word for name in names or [group] for word in ("--only", name)]
     assert main(["bench", *chosen, "--quick", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    if reason := found["skipped"].get(names.partition(".")[0]):
+    if reason := found["skipped"].get(group):
         assert "failed" not in reason
         pytest.skip(reason)
+    of_group = [name for name in groups.names() if name.startswith(f"{group}.")]
     rows = {row["name"]: row for row in found["rows"]}
-    assert list(rows) == list(bounds)
-    for name, (least, most) in bounds.items():
-        assert least < rows[name]["ours"] < most, name
-        assert all(least < peer < most for peer in rows[name]["peers"].values()), name
+    assert list(rows) == (names or of_group)
+    for name, row in rows.items():
+        assert all(
+            0 < value < 1e8 for value in (row["ours"], *row["peers"].values())
+        ), name

@@ -9,26 +9,17 @@ from pathlib import Path
 
 import pytest
 
-import mooactor
+import mooactor as moo
 from mooactor.cli import main
 from mooactor.cli.command import _add_commands
+from mooactor.host.session import current_session
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--version"])
     assert stopped.value.code == 0
-    assert capsys.readouterr().out == f"mooactor {mooactor.__version__}\n"
-
-
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["bench", "--fast"]])
-def test_a_wrong_command_line_exits_with_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    assert stopped.value.code == 2
-    assert "usage: mooactor" in capsys.readouterr().err
+    assert capsys.readouterr().out == f"mooactor {moo.__version__}\n"
 
 
 WRONG = {
@@ -41,19 +32,24 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("option", ["--json", "--js"])
 @pytest.mark.parametrize("command", WRONG)
 def test_with_json_a_wrong_command_line_is_an_object_too(
-    command: str, option: str, capsys: pytest.CaptureFixture[str]
+    command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     word, why = WRONG[command]
-    for words in ([command, word, option], [command, option, word]):
-        with pytest.raises(SystemExit) as stopped:
-            main(words)
-        assert stopped.value.code == 2
-        out, err = capsys.readouterr()
+    for words in ([command, word, "--json"], [command, "--js", word]):
+        out, err = wrong(words, capsys)
         assert json.loads(out) == {"error": why}
         assert err.startswith("usage: mooactor") and err.endswith(f"error: {why}\n")
+
+
+def wrong(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """What is printed for a command line that cannot be understood."""
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    out, err = capsys.readouterr()
+    return out, err
 
 
 def test_no_command_with_json_is_left_out_here() -> None:
@@ -62,20 +58,10 @@ def test_no_command_with_json_is_left_out_here() -> None:
     assert {name for name, one in commands if "--json" in one.format_help()} == {*WRONG}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["status", "--nosuch"],
-        ["dance", "--json"],
-        ["run", "--nosuch", "train.py", "--json"],
-    ],
-)
-def test_otherwise_it_is_not(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(words)
-    assert capsys.readouterr().out == ""
+def test_otherwise_it_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("", "status --nosuch", "dance --json", "run --nosuch a.py --json"):
+        out, err = wrong(words.split(), capsys)
+        assert out == "" and "usage: mooactor" in err
 
 
 def test_the_object_is_written_also_where_stderr_is_lost() -> None:
@@ -89,15 +75,6 @@ def test_the_object_is_written_also_where_stderr_is_lost() -> None:
     assert json.loads(done.stdout) == {"error": "unrecognized arguments: x"}
 
 
-def test_the_module_is_the_command() -> None:
-    command = [sys.executable, "-m", "mooactor", "--help"]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=root)
-    assert done.returncode == 0
-    assert "doctor" in done.stdout
-    assert "bench" in done.stdout
-
-
 def test_attach_to_nobody_says_how_to_find_who_is_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,3 +82,80 @@ def test_attach_to_nobody_says_how_to_find_who_is_there(
     error = capsys.readouterr().err
     assert error.startswith("mooactor attach: cannot attach")
     assert "cannot attach at" in error and "`mooactor attach` alone" in error
+
+
+# -- values --------------------------------------------------------------------
+
+EMPTY = [
+    ("host", "--join", "127.0.0.1", "--name", ""),
+    ("host", "--join", "127.0.0.1", "--bind", ""),
+    ("broker", "--listen", ""),
+    ("broker", "--standby-of", ""),
+    ("status", "--connect", ""),
+    ("status", "--key-file", ""),
+    ("keygen", ""),
+    ("run", "--cwd", "", "x.py"),
+    ("run", "--python", "", "x.py"),
+    ("run", "--key-file", "", "x.py"),
+    ("run", "--rendezvous", "", "x.py"),
+    ("run", "--patience", "0", "x.py"),
+    ("run", "--grace", "inf", "x.py"),
+    ("run", "--patience", "nan", "x.py"),
+    ("slurm", "--nodes", "1", "--job-name", "", "x.py"),
+    ("kubernetes", "--hosts", "1", "--image", "x", "--name", "", "x.py"),
+]
+
+
+def test_a_value_that_is_none_is_not_taken_for_the_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words in EMPTY:
+        _, said = wrong(list(words), capsys)
+        empty = "its value is empty: write one" in said
+        assert empty or "is no number of seconds" in said, words
+    for command in (["run"], ["host", "--join", "127.0.0.1"]):
+        for number in ("9" * 400, "9" * 5000, "-1"):
+            program = ["x.py"][: command == ["run"]]
+            _, said = wrong([*command, f"--num-cpus={number}", *program], capsys)
+            assert "is no whole number of at most" in said
+    assert "--ports" in wrong(["broker", "--ports", "9-1"], capsys)[1]
+
+
+def test_nobody_is_not_taken_for_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.py").write_text("print('it runs')")
+    monkeypatch.chdir(tmp_path)
+    for hosts in (("--hosts", ""), ("--hosts", ","), ("--hostfile", "")):
+        assert main(["run", *hosts, "x.py"]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("mooactor run: no host is named; write --hosts a,b")
+
+
+def test_a_host_that_no_broker_can_take_does_not_start(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, why in (
+        (["--name", "a\nb"], "--name='a\\nb' is no name of a host"),
+        (["--name", "\udcff"], "is no name of a host"),
+        (["--name", "x" * 256], "is no name of a host"),
+        ([f"--label=a{i}=1" for i in range(65)], "labels has a length of 65"),
+        (["--label", "a=" + "x" * 40_000], "the labels have 40"),
+        (["--memory", "1e30"], "is no amount"),
+    ):
+        assert main(["host", "--join", "127.0.0.1", *words]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert why in line
+
+
+def test_a_variable_that_is_no_name_of_a_host_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MOOACTOR_HOST_NAME", "a\nb")
+    assert main(["host", "--join", "127.0.0.1"]) == 2
+    assert "MOOACTOR_HOST_NAME='a\\nb' is no name" in capsys.readouterr().err
+    for where in ([], ["tcp://127.0.0.1:4431"]):
+        with pytest.raises(ValueError, match="MOOACTOR_HOST_NAME"):
+            moo.init(*where)
+        assert current_session() is None

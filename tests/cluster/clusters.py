@@ -190,13 +190,18 @@ class Cluster:
                 node.serve()
         return True
 
-    def close(self) -> None:
+    def mend(self, commands: int = 0) -> None:
+        """End all but the first so many commands."""
         for member in list(self.members):
             self.leave(member)
-        for node in self.nodes:
-            node.close()
-        for command in self.commands:
+        while self.nodes:
+            self.nodes.pop().close()
+        for command in self.commands[commands:]:
             command.close()
+        del self.commands[commands:]
+
+    def close(self) -> None:
+        self.mend()
         self.loop._selector.close()
 
 

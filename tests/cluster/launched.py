@@ -21,6 +21,58 @@ _COMMAND = (
     "from tests.cluster import launching; launching.main()"
 )
 WHOLE = [sys.executable, "-m", "mooactor", "run"]
+# Text of programs. `report` prints what one has been given; `shown`: where its key can
+# be read by others.
+REPORT = """
+import glob, json, os, signal, stat, sys
+def seen(path, key):
+    try:
+        return key.encode() in open(path, "rb").read()
+    except OSError:
+        return False
+def report(**more):
+    file = os.environ["MOOACTOR_KEY_FILE"]
+    key, found = open(file).read().strip(), os.stat(file)
+    paths = glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ")
+    print(json.dumps({
+        "address": os.environ["MOOACTOR_ADDRESS"],
+        "host": os.environ["MOOACTOR_HOST_NAME"],
+        "key": key,
+        "mode": stat.S_IMODE(found.st_mode),
+        "owned": found.st_uid == os.getuid(),
+        "shown": [path for path in paths if seen(path, key)],
+        "argv": sys.argv,
+        "cwd": os.getcwd(),
+        "ssh": "SSH_CONNECTION" in os.environ,
+        **more,
+    }), flush=True)
+"""
+# It leaves a child in a session of its own, and daemons. All have its outputs.
+LEAVES = """
+import os, signal, subprocess
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+def daemon(*words):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(write, b"%d" % os.getpid())
+            os.execvp(words[0], words)
+        os._exit(0)
+    os.wait()
+    return int(os.read(read, 9))
+"""
+# It waits for Ctrl-C, and acts on it.
+PATIENT = """
+import os, signal
+try:
+    print("up", os.getpid(), flush=True)
+    while True:
+        signal.pause()
+except KeyboardInterrupt:
+    print("saved", flush=True)
+    raise SystemExit(5)
+"""
 
 
 def command() -> list[str]:
@@ -75,6 +127,11 @@ class Launched:
         """What it has started here."""
         return Process.of(self.process.pid).descendants()
 
+    def says(self, text: str) -> bool:
+        """Wait until its program has printed this, or it has ended."""
+        eventually(lambda: text in self.out or self.process.poll() is not None, 90)
+        return text in self.out
+
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
@@ -91,6 +148,20 @@ class Launched:
             if self.process.returncode is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
+
+    def close(self) -> None:
+        """Kill it, if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def failure(run: Launched) -> str:
+    """The one sentence of a launch that never ran its program."""
+    assert run.end() == 2, run.err
+    assert run.out == ""
+    (line,) = (t for t in run.err.splitlines() if t.startswith("mooactor run: "))
+    return line.removeprefix("mooactor run: ")
 
 
 class Terminal:

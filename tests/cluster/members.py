@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The real broker, and hosts that join it and do nothing else, for tests of launching.
 
-``python -m tests.cluster.members broker|host …`` takes the options of the commands. A
-host with the variable `HELD`, a folder, says that it has joined once there is a file
-``go``; ``held`` and ``joined`` are there before and after.
+``python -m tests.cluster.members broker|host …`` takes the options of the commands.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from mooactor import cli
@@ -24,8 +21,6 @@ from mooactor.control.envelope import VERSION as WIRE
 from mooactor.control.node import Node
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.membership import Membership
-
-HELD = "TEST_HELD"
 
 
 class Host:
@@ -74,14 +69,7 @@ class Host:
         }
 
     def joined(self, address: str, notes: list[str]) -> None:
-        folder = os.environ.get(HELD)
-        if folder:
-            Path(folder, "held").touch()
-            while not Path(folder, "go").exists():
-                time.sleep(0.01)
         print(f"mooactor host {self.name} joined {address}", flush=True)
-        if folder:
-            Path(folder, "joined").touch()
         print(f"offers {self.cpus} cores of pid {os.getpid()}", flush=True)
 
     def handle(self, channel: Channel, message: dict[str, Any]) -> None:

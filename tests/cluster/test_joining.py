@@ -10,7 +10,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from mooactor.cli import main
 from mooactor.cli.host import _News
 from mooactor.control import secret
 from mooactor.control.channel import Channel
@@ -28,18 +28,16 @@ from mooactor.host.driver_joins import reach_of
 from tests.cluster.clusters import Cluster, Command
 from tests.processes import stop
 
-pytestmark = pytest.mark.slow
-
+NOBODY = "tcp://127.0.0.1:1"
 DRIVER = """
-import sys, time
+import sys
 import mooactor as moo
 
-begun = time.monotonic()
 try:
     with moo.init(sys.argv[1]):
         print("joined", flush=True)
 except moo.MooError as error:
-    print(f"{time.monotonic() - begun:.0f} {type(error).__name__}: {error}", flush=True)
+    print(f"{type(error).__name__}: {error}", flush=True)
 """
 
 
@@ -61,18 +59,24 @@ class Refuser:
 
 
 def driver(
-    cluster: Cluster, *brokers: str, before: str = "", key: secret.Key | None = None
+    cluster: Cluster,
+    *brokers: str,
+    key: secret.Key | None = None,
+    **variables: str,
 ) -> Command:
-    own = {
-        "MOOACTOR_KEY_FILE": (key or cluster.key).source,
-        "XDG_CONFIG_HOME": str(cluster.directory),
-    }
-    words = [sys.executable, "-c", before + DRIVER, ",".join(brokers)]
-    command = Command(words=words, **own)
-    cluster.commands.append(command)
-    return command
+    own = {"MOOACTOR_KEY_FILE": (key or cluster.key).source, **variables}
+    words = [sys.executable, "-c", DRIVER, ",".join(brokers)]
+    return cluster.command(words=words, **own)
 
 
+def said_by(cluster: Cluster, program: Command) -> str:
+    """What a driver has printed in the end."""
+    assert cluster.until(lambda: program.ended, 60), program.text()
+    assert program.wait() == 0, program.text()
+    return "".join(program.out)
+
+
+@pytest.mark.slow
 def test_a_broker_that_refuses_does_not_speak_for_the_others(cluster: Cluster) -> None:
     broker, address = cluster.broker()
     refuser = Refuser(cluster)
@@ -80,87 +84,57 @@ def test_a_broker_that_refuses_does_not_speak_for_the_others(cluster: Cluster) -
     program = driver(cluster, refuser.node.address, address)
     assert cluster.until(lambda: refuser.refused)
     broker.process.send_signal(signal.SIGCONT)
-    assert cluster.until(lambda: program.ended), program.text()
-    assert program.wait() == 0 and program.out == ["joined\n"], program.text()
-
-
-def test_a_refusal_counts_once_the_others_are_known_not_to_answer(
-    cluster: Cluster,
-) -> None:
-    refuser = Refuser(cluster)
-    program = driver(cluster, "tcp://127.0.0.1:1", refuser.node.address)
-    assert cluster.until(lambda: program.ended), program.text()
-    (line,) = program.out
-    seconds, said = line.split(" ", 1)
+    assert said_by(cluster, program) == "joined\n"
+    said = said_by(cluster, driver(cluster, NOBODY, refuser.node.address))
     assert said.startswith(f"VersionMismatch: the broker at {refuser.node.address}")
     assert "install something else" in said
-    assert int(seconds) < 15  # of the 20 for brokers that may still come
 
 
-def test_the_agents_own_error_is_the_programs(cluster: Cluster) -> None:
-    _, address = cluster.broker()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        # The session's own process listens elsewhere: the agent alone finds no port.
-        patch = (
-            "from mooactor.host.driver_joins import Joining\n"
-            "plain = Joining.plain\n"
-            f"taken = {{'ports': [{port}, {port}]}}\n"
-            "Joining.plain = lambda self: plain(self) | taken\n"
-        )
-        begun = time.monotonic()
-        program = driver(cluster, address, before=patch)
-        assert cluster.until(lambda: program.ended), program.text()
-    assert time.monotonic() - begun < 19
-    assert f"MooError: this session cannot join {address}: " in program.out[0]
-    assert f"all 1 ports from {port} to {port} are taken" in program.out[0]
-    assert "MOOACTOR_PORTS for a program" in program.out[0]
-
-
+@pytest.mark.slow
 def test_the_name_of_one_broker_may_be_gone_with_its_machine(cluster: Cluster) -> None:
     _, address = cluster.broker()
     gone = "tcp://nowhere.invalid:4431"
-    program = driver(cluster, gone, address)
-    assert cluster.until(lambda: program.ended), program.text()
-    assert program.wait() == 0 and program.out == ["joined\n"], program.text()
+    assert said_by(cluster, driver(cluster, gone, address)) == "joined\n"
     words = ("--name", "h", "--key-file", cluster.key.source)
     host = cluster.command("host", "--join", f"{gone},{address}", *words)
     assert cluster.until(lambda: "joined" in host.text()), host.text()
-    program = driver(cluster, gone, "tcp://nowhere.invalid:4432")
-    assert cluster.until(lambda: program.ended), program.text()
-    assert "there is no way to the broker at tcp://nowhere.invalid:4431 (" in (
-        program.text()
-    )
-    assert "tcp://nowhere.invalid:4432 (" in program.text()
+    said = said_by(cluster, driver(cluster, gone, "tcp://nowhere.invalid:4432"))
+    assert f"there is no way to the broker at {gone} (" in said
+    assert "tcp://nowhere.invalid:4432 (" in said
 
 
-def test_a_driver_says_what_it_waits_for(cluster: Cluster) -> None:
-    broker, address = cluster.broker()
-    broker.signal(signal.SIGKILL)
-    program = driver(cluster, address)
+@pytest.mark.slow
+def test_a_driver_says_what_it_waits_for_and_leaves_the_broker_its_port(
+    cluster: Cluster,
+) -> None:
+    first = first_of_free_ports(4)
+    address = f"tcp://127.0.0.1:{first}"
+    own = {"MOOACTOR_BIND": "127.0.0.1", "MOOACTOR_PORTS": f"{first}-{first + 3}"}
+    program = driver(cluster, address, **own)
     assert cluster.until(lambda: program.err), program.text()
     (line,) = program.err
     assert line.startswith(f"mooactor: waiting for a broker at {address}")
     assert re.search(r" within 2\.7 s: nothing listens there\), for 1\d s more$", line)
     cluster.broker(listen=address)
-    assert cluster.until(lambda: program.ended), program.text()
-    assert program.out == ["joined\n"], program.text()
+    assert said_by(cluster, program) == "joined\n"
 
 
+@pytest.mark.slow
 def test_a_driver_with_another_key_is_told_which_it_has_and_from_where(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     _, address = cluster.broker()
-    nobody, other = "tcp://127.0.0.1:1", secret.make(str(tmp_path / "other"))
-    program = driver(cluster, nobody, address, key=other)
-    assert cluster.until(lambda: program.ended, 60), program.text()
-    program.wait()
-    assert program.out[0].endswith(
+    other = secret.make(str(tmp_path / "other"))
+    said = said_by(cluster, driver(cluster, NOBODY, address, key=other))
+    assert said.endswith(
         "the handshake failed, so what listens there holds another key or is no "
         "mooactor): copy the broker's key file here, or restart the broker with this "
         f"one; the key here is key {other.fingerprint} from {other.source}\n"
-    ), program.text()
-    assert "nothing listens there; no answer from" in program.out[0]
+    ), said
+    assert "nothing listens there; no answer from" in said
+
+
+# -- hosts -----------------------------------------------------------------------
 
 
 def host(cluster: Cluster, address: str, key: secret.Key) -> Command:
@@ -172,185 +146,37 @@ def said_of(host: Command, beginning: str) -> list[str]:
     return [line for line in host.err if line.startswith(f"mooactor host: {beginning}")]
 
 
-def test_a_host_says_its_key_and_once_why_there_is_no_broker_yet(
-    cluster: Cluster,
+@pytest.mark.slow
+def test_a_host_says_each_thing_about_its_broker_once_and_goes_on(
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    broker, address = cluster.broker()
-    broker.signal(signal.SIGKILL)
+    first, address = cluster.broker()
+    first.signal(signal.SIGKILL)
     h = host(cluster, address, cluster.key)
     assert cluster.until(lambda: len(h.err) >= 2), h.text()
     assert h.err[0] == f"mooactor host: uses the {cluster.key}\n"
     assert h.err[1].startswith(f"mooactor host: no broker at {address} yet (no answer ")
     assert "nothing listens there): see whether `mooactor broker` runs" in h.err[1]
     assert h.err[1].endswith(f"; the key here is {cluster.key}\n")
+    other = secret.make(str(tmp_path / "other"))
+    words = ("broker", "--listen", address, "--key-file", other.source)
+    stranger = cluster.command(*words)
+    assert cluster.until(lambda: len(said_of(h, "no broker")) == 2), h.text()
+    assert "holds another key or is no mooactor): copy the broker's key" in h.err[-1]
+    stranger.signal(signal.SIGKILL)
     broker, _ = cluster.broker(listen=address)
     assert cluster.until(lambda: h.out), h.text()
     broker.signal(signal.SIGKILL)
     assert cluster.until(lambda: said_of(h, f"lost the broker at {address}: "))
-    assert len(said_of(h, "no broker")) == 1
-
-
-def test_a_host_with_another_key_says_so_and_goes_on(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    broker, address = cluster.broker()
-    h = host(cluster, address, secret.make(str(tmp_path / "other")))
-    assert cluster.until(lambda: said_of(h, f"no broker at {address} yet")), h.text()
-    assert "holds another key or is no mooactor): copy the broker's key" in h.err[-1]
-    broker.signal(signal.SIGKILL)
-    assert cluster.until(lambda: len(said_of(h, "no broker")) == 2), h.text()
-    assert "nothing listens there" in h.err[-1]
-    assert not said_of(h, "lost the broker") and not h.out
-
-
-def test_a_host_says_once_that_it_has_lost_a_broker(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    broker, address = cluster.broker()
-    h = host(cluster, address, cluster.key)
-    assert cluster.until(lambda: h.out), h.text()
-    broker.signal(signal.SIGKILL)
-    assert cluster.until(lambda: said_of(h, "no broker")), h.text()  # a second try
-    other = secret.make(str(tmp_path / "other"))
-    words = ("--listen", address, "--key-file", other.source)
-    broker = cluster.command("broker", *words)
-    assert cluster.until(lambda: len(said_of(h, "no broker")) == 2), h.text()  # a third
-    broker.signal(signal.SIGKILL)
     cluster.broker(listen=address)
     assert cluster.until(lambda: said_of(h, f"joined {address}")), h.text()
-    assert len(said_of(h, f"lost the broker at {address}: ")) == 1, h.text()
-    nothing, another = said_of(h, "no broker")
-    assert "nothing listens there" in nothing and "holds another key" in another
-
-
-def test_each_reason_why_a_lost_broker_is_not_there_is_said_once() -> None:
-    said: list[str] = []
-    serving: Any = SimpleNamespace(log=said.append, ready=said.append)
-    news = _News(serving, "b", secret.Key(b"k" * 32, "FILE"))
-    for _ in range(2):
-        news.joined("tcp://10.0.0.1:4431")
-        for why in ["it ended", "silence", "it ended", "silence", "another key"] * 2:
-            news.lost("tcp://10.0.0.1:4431", why)
-    lines = [line.partition("(")[0] for line in said]
-    joined, lost, *none = lines[:4]
-    assert "joined tcp" in joined and lost.endswith(" at tcp://10.0.0.1:4431: it ended")
-    assert none == ["no broker at tcp://10.0.0.1:4431 yet "] * 2
-    assert lines[4:] == ["joined tcp://10.0.0.1:4431", *lines[1:4]]
-
-
-def first_of_free_ports(count: int) -> int:
-    """The first of several ports in a row that are free, and below those that Linux
-    gives to outgoing connections: one that has just ended would keep its port."""
-    while True:
-        first = random.randrange(21000, 31000)
-        with contextlib.ExitStack() as taken, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                taken.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
-
-
-def host_within(cluster: Cluster, ports: range, *brokers: str) -> Command:
-    """A host that listens where the brokers do."""
-    where = ("--ports", f"{ports[0]}-{ports[-1]}", "--bind", "127.0.0.1")
-    words = ("host", "--name", "h", "--join", ",".join(brokers), *where)
-    return cluster.command(*words, "--key-file", cluster.key.source)
-
-
-def address_of(cluster: Cluster, broker: str) -> str:
-    """The host's."""
-    said = cluster.ask("status", "--connect", broker, "--json").out[0]
-    (row,) = json.loads(said)["hosts"]
-    return str(row["address"])
-
-
-def test_a_host_leaves_its_port_to_a_broker_that_starts_later(
-    cluster: Cluster,
-) -> None:
-    first = first_of_free_ports(3)
-    brokers = [f"tcp://127.0.0.1:{first + number}" for number in (0, 1)]
-    h = host_within(cluster, range(first, first + 3), *brokers)
-    assert cluster.until(lambda: said_of(h, "no broker")), h.text()
-    cluster.broker(listen=brokers[0])
-    assert cluster.until(lambda: h.out), h.text()
-    assert address_of(cluster, brokers[0]) == f"tcp://127.0.0.1:{first + 2}"
-
-
-def test_a_host_leaves_out_the_port_of_a_broker_between_its_own(
-    cluster: Cluster,
-) -> None:
-    first = first_of_free_ports(3)
-    broker = f"tcp://127.0.0.1:{first + 1}"
-    with socket.create_server(("127.0.0.1", first)):
-        h = host_within(cluster, range(first, first + 3), broker)
-        assert cluster.until(lambda: said_of(h, "no broker")), h.text()
-        cluster.broker(listen=broker)
-        assert cluster.until(lambda: h.out), h.text()
-        assert address_of(cluster, broker) == f"tcp://127.0.0.1:{first + 2}"
-
-
-def test_a_driver_leaves_its_port_to_a_broker_that_starts_later(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = first_of_free_ports(4)
-    address = f"tcp://127.0.0.1:{first}"
-    monkeypatch.setenv("MOOACTOR_BIND", "127.0.0.1")
-    monkeypatch.setenv("MOOACTOR_PORTS", f"{first}-{first + 3}")
-    program = driver(cluster, address)
-    assert cluster.until(lambda: program.err), program.text()
-    cluster.broker(listen=address)
-    assert cluster.until(lambda: program.ended), program.text()
-    assert program.out == ["joined\n"], program.text()
-
-
-def test_ports_that_are_the_brokers_are_none_for_others(cluster: Cluster) -> None:
-    words = ("--join", "127.0.0.1:4000,127.0.0.1:4001", "--ports", "4000-4001")
-    h = cluster.ask("host", "--name", "h", *words)
-    assert h.process.returncode == 2
-    assert "the ports 4000-4001 of --ports or MOOACTOR_PORTS are those of" in h.err[-1]
-    assert h.err[-1].endswith(": give a larger range\n")
-
-
-def test_brokers_of_other_machines_cost_no_port() -> None:
-    far, unknown = Address("192.0.2.7", 4001), Address("nowhere.invalid", 4003)
-    with socket.create_server(("127.0.0.1", 0)) as here:
-        near = Address("127.0.0.1", here.getsockname()[1])
-        reach = reach_of([near, far], None, range(4000, 4009), local=False)
-        assert (reach["ports"], reach["spared"]) == ([4000, 4008], [])
-        reach = reach_of([near, unknown], None, range(4000, 4009), local=False)
-        assert (reach["ports"], reach["spared"]) == ([4000, 4008], [4003])
-        assert Reach.of_plain(reach) == Reach.of_plain(Reach.of_plain(reach).plain())
-
-
-@pytest.mark.parametrize(
-    "op", ["announce", "still", "hosts", "watch", "standby", "peers"]
-)
-def test_a_host_says_that_it_is_no_broker(cluster: Cluster, op: str) -> None:
-    _, broker = cluster.broker()
-    h = host(cluster, broker, cluster.key)
-    assert cluster.until(lambda: h.out), h.text()
-    channel, recorder = cluster.visit(address_of(cluster, broker))
-    channel.post({"op": op})
-    assert cluster.until(lambda: recorder.closed)
-    assert recorder.closed == ["this is a host, no broker"]
-    assert h.signal() == 0
-    assert not any("a session ends" in line for line in h.err), h.text()
-
-
-def test_a_host_whose_name_is_taken_ends_and_takes_no_name_later(
-    cluster: Cluster,
-) -> None:
-    _, address = cluster.broker()
-    first = cluster.member("b", address)
-    assert cluster.until(lambda: first.joined)
-    second = cluster.ask("host", "--join", address, "--name", "b")
-    assert second.process.returncode == 1
-    assert second.out == []
-    assert "another host is called 'b'" in second.err[-1]
-    assert "choose a name with --name, or stop that one" in second.err[-1]
+    assert len(said_of(h, "lost the broker")) == 1
 
 
 @pytest.mark.parametrize("joined", ["before", "meanwhile", "never"])
-def test_a_host_that_has_joined_any_broker_stays(joined: str) -> None:
+def test_a_host_whose_name_is_taken_ends_unless_it_has_joined_any_broker(
+    joined: str,
+) -> None:
     timers: list[Callable[[], None]] = []
     said: list[str] = []
     serving: Any = SimpleNamespace(
@@ -368,7 +194,74 @@ def test_a_host_that_has_joined_any_broker_stays(joined: str) -> None:
     for action in timers:
         action()
     assert ("stop" in said) == (news.refusal is not None) == (joined == "never")
-    refusal = (
-        "the broker at tcp://10.0.0.2:4431 refuses this host: there is another one"
-    )
-    assert news.refusal == (refusal if joined == "never" else None)
+
+
+@pytest.mark.slow
+def test_a_host_says_that_it_is_no_broker(cluster: Cluster) -> None:
+    _, broker = cluster.broker()
+    h = host(cluster, broker, cluster.key)
+    assert cluster.until(lambda: h.out), h.text()
+    for op in ("announce", "still", "hosts", "watch", "standby", "peers"):
+        channel, recorder = cluster.visit(address_of(cluster, broker))
+        channel.post({"op": op})
+        assert cluster.until(lambda r=recorder: r.closed)
+        assert recorder.closed == ["this is a host, no broker"]
+    assert h.signal() == 0
+    assert not any("a session ends" in line for line in h.err), h.text()
+
+
+# -- ports -----------------------------------------------------------------------
+
+
+def first_of_free_ports(count: int) -> int:
+    """The first of several ports in a row that are free, and below those that Linux
+    gives to outgoing connections: one that has just ended would keep its port."""
+    while True:
+        first = random.randrange(21000, 31000)
+        with contextlib.ExitStack() as taken, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                taken.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+
+
+def address_of(cluster: Cluster, broker: str) -> str:
+    """The host's."""
+    said = cluster.ask("status", "--connect", broker, "--json").out[0]
+    (row,) = json.loads(said)["hosts"]
+    return str(row["address"])
+
+
+@pytest.mark.slow
+def test_a_host_leaves_the_ports_of_its_brokers_to_them(cluster: Cluster) -> None:
+    first = first_of_free_ports(4)
+    brokers = [f"tcp://127.0.0.1:{first + number}" for number in (0, 2)]
+    where = ("--ports", f"{first}-{first + 3}", "--bind", "127.0.0.1")
+    words = ("host", "--name", "h", "--join", ",".join(brokers), *where)
+    with socket.create_server(("127.0.0.1", first + 1)):
+        h = cluster.command(*words, "--key-file", cluster.key.source)
+        assert cluster.until(lambda: said_of(h, "no broker")), h.text()
+        cluster.broker(listen=brokers[1])
+        assert cluster.until(lambda: h.out), h.text()
+        assert address_of(cluster, brokers[1]) == f"tcp://127.0.0.1:{first + 3}"
+
+
+def test_ports_that_are_the_brokers_are_none_for_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = secret.make(str(tmp_path / "key")).source
+    words = ("--join", "127.0.0.1:4000,127.0.0.1:4001", "--ports", "4000-4001")
+    assert main(["host", "--name", "h", "--key-file", key, *words]) == 2
+    said = capsys.readouterr().err
+    assert "the ports 4000-4001 of --ports or MOOACTOR_PORTS are those of" in said
+    assert said.endswith(": give a larger range\n")
+
+
+def test_brokers_of_other_machines_cost_no_port() -> None:
+    far, unknown = Address("192.0.2.7", 4001), Address("nowhere.invalid", 4003)
+    with socket.create_server(("127.0.0.1", 0)) as here:
+        near = Address("127.0.0.1", here.getsockname()[1])
+        reach = reach_of([near, far], None, range(4000, 4009), local=False)
+        assert (reach["ports"], reach["spared"]) == ([4000, 4008], [])
+        reach = reach_of([near, unknown], None, range(4000, 4009), local=False)
+        assert (reach["ports"], reach["spared"]) == ([4000, 4008], [4003])
+        assert Reach.of_plain(reach) == Reach.of_plain(Reach.of_plain(reach).plain())

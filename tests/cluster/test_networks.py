@@ -1,128 +1,57 @@
 # SPDX-License-Identifier: MIT
-"""A broker and members on two hosts, and the cable between them."""
+"""A broker and hosts on several machines, and the cables between them."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mooactor.control import secret
-from tests import networks
+from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
-from tests.networks import Cable
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(networks.why_not() is not None, reason="no namespaces"),
-]
-ROOT = Path(__file__).parents[2]
-ADDRESS = "tcp://10.99.1.1:4431"
+pytestmark = pytest.mark.slow
 
 
-class Program:
-    """A program on one of the hosts; its lines are collected."""
-
-    def __init__(self, where: list[str], *words: str) -> None:
-        self.process = subprocess.Popen(
-            [*where, sys.executable, "-m", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
-        self.lines: list[str] = []
-        self._thread = threading.Thread(
-            target=self.lines.extend, args=(self.process.stdout,)
-        )
-        self._thread.start()
-
-    def said(self) -> list[list[Any]]:
-        return [json.loads(line) for line in self.lines]
-
-    def count(self, *words: str) -> int:
-        """How often it has said something that begins so."""
-        return sum(said[: len(words)] == list(words) for said in self.said())
-
-    def tell(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._thread.join()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    """Hosts b and c; the broker is on a."""
+    with cluster("bc", driver="a") as made:
+        yield made
 
 
-class Hosts:
-    """Two hosts: a broker and the member "near" on the first, "far" on the second."""
-
-    def __init__(self, directory: Path) -> None:
-        self.cable = Cable()
-        self.key = secret.make(str(directory / "key")).source
-        self.programs: list[Program] = []
-        listen = ("--listen", ADDRESS, "--key-file", self.key)
-        self.broker = self.start("a", "mooactor", "broker", *listen)
-        assert eventually(lambda: self.broker.lines), "no broker"
-        self.near, self.far = self.member("a", "near"), self.member("b", "far")
-        for member in (self.near, self.far):
-            for name in ("near", "far"):
-                assert eventually(lambda m=member, n=name: m.count("host", n))
-
-    def start(self, host: str, *words: str) -> Program:
-        self.programs.append(Program(self.cable.on(host), *words))
-        return self.programs[-1]
-
-    def member(self, host: str, name: str) -> Program:
-        return self.start(host, "tests.cluster.member", name, self.key, ADDRESS)
-
-    def close(self) -> None:
-        for program in self.programs:
-            program.close()
-        self.cable.close()
+def said_of(running: Cluster, host: str, what: str) -> int:
+    """How often the broker has said this of a host."""
+    assert running.broker is not None
+    return sum(f"host {host} has {what}" in line for line in running.broker.lines)
 
 
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    found = Hosts(tmp_path)
-    yield found
-    found.close()
+def says_again(running: Cluster, what: str, before: int) -> bool:
+    return eventually(lambda: said_of(running, "b", what) > before)
 
 
-def test_a_cut_that_heals_soon_is_no_news(hosts: Hosts) -> None:
-    with hosts.cable.pulled():
-        time.sleep(1.0)  # of three seconds of patience
-    hosts.far.tell("7")
-    assert eventually(lambda: hosts.near.count("host", "far", "7"))
-    for member in (hosts.near, hosts.far):
-        assert member.count("gone") == member.count("lost") == 0
-        assert member.count("joined") == 1
+def test_a_cut_that_heals_soon_is_no_news(running: Cluster) -> None:
+    before = said_of(running, "b", "left")
+    with running.network.cut_off("b"):
+        time.sleep(1.0)  # the cut is to last, but less than the patience of 3 s
+    with running.network.cut_off("c"):  # and a longer one of another host is news
+        assert eventually(lambda: said_of(running, "c", "left"))
+    assert eventually(lambda: said_of(running, "c", "joined") == 2)
+    assert said_of(running, "b", "left") == before
+    assert not any("lost the broker" in line for line in running.members["b"].lines)
 
 
-def test_a_host_that_is_cut_off_is_gone_and_comes_back(hosts: Hosts) -> None:
-    with hosts.cable.pulled():
-        assert eventually(lambda: hosts.near.count("gone", "far"))
-        assert eventually(lambda: hosts.far.count("lost"))
-        assert hosts.far.count("gone") == 0  # it knows nothing of the others
-    assert eventually(lambda: hosts.far.count("joined") == 2)
-    assert eventually(lambda: hosts.near.count("host", "far") == 2)
-    assert hosts.near.count("gone") == 1
-
-
-def test_a_host_whose_packets_get_lost_is_gone_too(hosts: Hosts) -> None:
-    with hosts.cable.swallowing():  # no kernel knows
-        assert eventually(lambda: hosts.near.count("gone", "far"))
-    assert eventually(lambda: hosts.near.count("host", "far") == 2)
+@pytest.mark.parametrize("how", ["cut_off", "swallowing"])
+def test_a_host_that_is_out_of_reach_is_gone_and_comes_back(
+    running: Cluster, how: str
+) -> None:
+    """Also where packets get lost, and no kernel knows."""
+    words = ("b",) if how == "cut_off" else ("b", "a")
+    left, joined = (said_of(running, "b", what) for what in ("left", "joined"))
+    with getattr(running.network, how)(*words):
+        assert says_again(running, "left", left)
+        lines = running.members["b"].lines
+        assert eventually(lambda: any("lost the broker" in line for line in lines))
+    assert says_again(running, "joined", joined)
+    assert said_of(running, "c", "joined") <= 2  # it was not concerned

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
+from mooactor.cli import main
 from mooactor.control import addresses, secret
 from mooactor.tensors import interfaces
 from tests.cluster.clusters import Command, clean_environment
@@ -24,6 +25,7 @@ from tests.processes import Process
 BEYOND = ["*", "0.0.0.0", "::", "10.0.0.5", "fd00::5", "::ffff:0.0.0.0"]
 NAME = socket.gethostname()
 BROKER = "127.0.0.1:4431"  # nobody needs to be there
+Refused = Callable[..., str]
 
 
 @pytest.fixture
@@ -37,11 +39,13 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command(config: Path) -> Iterator[Callable[..., Command]]:
-    """Starts commands of that user, which end with the test."""
+    """Starts commands of that user, which say that they are ready, and end with the
+    test."""
     started: list[Command] = []
 
     def start(*words: str, **environment: str) -> Command:
         started.append(Command(*words, **environment))
+        assert eventually(lambda: started[-1].out), started[-1].text()
         return started[-1]
 
     yield start
@@ -49,40 +53,40 @@ def command(config: Path) -> Iterator[Callable[..., Command]]:
         one.close()
 
 
-def why_not(command: Command) -> str:
-    """The one sentence with which it refuses to begin."""
-    assert command.wait() == 2, command.text()
-    assert command.out == []
-    (line,) = command.err
-    return line
+@pytest.fixture
+def refused(config: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """The one sentence with which a command refuses to begin; no key was made."""
+
+    def why(*words: str) -> str:
+        before = set(config.rglob("*"))
+        assert main([*words]) == 2
+        out, err = capsys.readouterr()
+        (line,) = err.splitlines()
+        assert out == "" and set(config.rglob("*")) == before
+        return line
+
+    return why
 
 
-@pytest.mark.parametrize("where", BEYOND)
-def test_a_host_is_refused_with_the_command_to_run(
-    where: str, config: Path, command: Callable[..., Command]
-) -> None:
-    said = why_not(command("host", "--join", BROKER, "--bind", where))
-    assert f"no key for {where}" in said and "run `mooactor keygen`" in said
-    assert not list(config.iterdir())  # no key was made
-
-
-@pytest.mark.parametrize("where", ["*:0", "0.0.0.0:0", "[::]:0", f"{NAME}:0"])
-def test_a_broker_is_refused_with_the_command_to_run(
-    where: str, config: Path, command: Callable[..., Command]
-) -> None:
-    assert "run `mooactor keygen`" in why_not(command("broker", "--listen", where))
-    assert not list(config.iterdir())
-
-
-@pytest.mark.parametrize("where", BEYOND)
-def test_a_program_is_refused_with_the_command_to_run(
-    where: str, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def program_is_refused(monkeypatch: pytest.MonkeyPatch, where: str) -> str:
     monkeypatch.setenv("MOOACTOR_BIND", where)
-    with pytest.raises(moo.AuthError, match="run `mooactor keygen`") as refused:
+    with pytest.raises(moo.AuthError) as caught:
         moo.init(f"tcp://{BROKER}")
-    assert f"no key for {where}" in str(refused.value)
-    assert not list(config.iterdir())
+    return str(caught.value)
+
+
+def test_hosts_and_programs_are_refused_with_the_command_to_run(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for where in BEYOND:
+        host = refused("host", "--join", BROKER, "--bind", where)
+        for said in (host, program_is_refused(monkeypatch, where)):
+            assert f"no key for {where}" in said and "run `mooactor keygen`" in said
+
+
+def test_a_broker_is_refused_with_the_command_to_run(refused: Refused) -> None:
+    for where in ("*:0", "0.0.0.0:0", "[::]:0", f"{NAME}:0"):
+        assert "run `mooactor keygen`" in refused("broker", "--listen", where)
 
 
 @pytest.fixture
@@ -95,61 +99,36 @@ def outer() -> tuple[str, str]:
 
 
 def test_an_interface_is_judged_by_its_address(
-    outer: tuple[str, str],
-    config: Path,
-    command: Callable[..., Command],
-    monkeypatch: pytest.MonkeyPatch,
+    outer: tuple[str, str], refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, address = outer
     for words in (
         ("host", "--join", BROKER, "--bind", name),
         ("broker", "--listen", f"{name}:0"),
     ):
-        assert f"no key for {address}" in why_not(command(*words))
-    monkeypatch.setenv("MOOACTOR_BIND", name)
-    with pytest.raises(moo.AuthError, match=f"no key for {address}"):
-        moo.init(f"tcp://{BROKER}")
-    assert not list(config.iterdir())
-    broker = command("broker", "--listen", "lo:0")
-    assert eventually(lambda: broker.out), broker.text()
-    assert " at tcp://127.0.0.1:" in broker.out[0]
+        assert f"no key for {address}" in refused(*words)
+    assert f"no key for {address}" in program_is_refused(monkeypatch, name)
 
 
-def test_the_name_of_a_host_is_no_address_to_listen_on(
-    config: Path, command: Callable[..., Command], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = why_not(command("host", "--join", BROKER, "--bind", NAME))
-    assert f"--bind={NAME!r}: no interface of this host" in said
-    monkeypatch.setenv("MOOACTOR_BIND", NAME)
-    with pytest.raises(ValueError, match="no interface of this host"):
-        moo.init(f"tcp://{BROKER}")
-    assert not list(config.iterdir())
-
-
-@pytest.mark.slow
 def test_the_local_key_opens_no_port_to_others_when_it_is_named_either(
-    config: Path, command: Callable[..., Command], monkeypatch: pytest.MonkeyPatch
+    config: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = secret.load(hosts=["127.0.0.1"]).source
     link = config / "key-of-mine"
     link.symlink_to(local)
     for path in (local, str(link)):
         key = ("--key-file", path)
-        host = command("host", "--join", BROKER, "--bind", "*", *key)
-        assert "no key for *" in why_not(host)
-        assert "no key for *" in why_not(command("broker", "--listen", "*:0", *key))
-        assert "no key for 10.0.0.5" in why_not(
-            command("host", "--join", "10.0.0.5", *key)
-        )
-        run = command("run", "--hosts", "localhost,far", *key, __file__)
-        assert "no key for far" in why_not(run)
+        host = ("host", "--join", BROKER, "--bind", "*")
+        assert "no key for *" in refused(*host, *key)
+        assert "no key for *" in refused("broker", "--listen", "*:0", *key)
+        assert "no key for 10.0.0.5" in refused("host", "--join", "10.0.0.5", *key)
+        run = ("run", "--hosts", "localhost,far", *key, __file__)
+        assert "no key for far" in refused(*run)
     monkeypatch.setenv(secret.FILE_VARIABLE, local)
-    monkeypatch.setenv("MOOACTOR_BIND", "*")
-    with pytest.raises(moo.AuthError):
-        moo.init(f"tcp://{BROKER}")
-    broker = command("broker", "--ports", "20000-29999")
-    assert eventually(lambda: broker.out)
-    assert " at tcp://127.0.0.1:2" in broker.out[0]
+    assert "no key for *" in program_is_refused(monkeypatch, "*")
+
+
+# -- who listens where -------------------------------------------------------------
 
 
 @moo.actor
@@ -160,26 +139,14 @@ class Listener:
         return os.getpid()
 
 
-@pytest.fixture
-def address(
-    config: Path, command: Callable[..., Command], monkeypatch: pytest.MonkeyPatch
-) -> str:
-    """Of a broker that a host b has joined; this process is on another host."""
-    broker = command("broker", "--listen", "127.0.0.1:0")
-    assert eventually(lambda: broker.out), broker.text()
-    address = broker.out[0].split()[-1]
-    words = ("host", "--join", address, "--name", "b")
-    host = command(*words, "--bind", "lo", MOOACTOR_HOST_ID="b")
-    assert eventually(lambda: host.out), host.text()
-    monkeypatch.setenv("MOOACTOR_HOST_NAME", "laptop")
-    monkeypatch.setenv("MOOACTOR_HOST_ID", "laptop")
-    return address
-
-
-@pytest.mark.slow
 def test_with_the_local_key_every_process_listens_on_the_loopback_interface(
-    address: str,
+    command: Callable[..., Command], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    address = command("broker", "--listen", "lo:0").out[0].split()[-1]
+    words = ("host", "--join", address, "--name", "b")
+    command(*words, "--bind", "lo", MOOACTOR_HOST_ID="b")
+    for variable in ("NAME", "ID"):  # this process is on another host
+        monkeypatch.setenv(f"MOOACTOR_HOST_{variable}", "laptop")
     with moo.init(address, transport="shm,tcp"):
         near, far = (moo.on(Listener, host=h).spawn() for h in ("laptop", "b"))
         assert near.pid() != far.pid()
@@ -187,47 +154,36 @@ def test_with_the_local_key_every_process_listens_on_the_loopback_interface(
         assert {near.pid(), far.pid()} < us
         listens = {where for pid in us for where in listening(pid)}
         assert listens == {"0100007F"}
+        # An actor with a variable of its own dies of it.
+        wide = moo.on(Listener, host="b", env={"MOOACTOR_BIND": "::"}).spawn()
+        with pytest.raises(moo.ActorDied) as caught:
+            wide.pid()
+        assert "AuthError: there is no key for ::" in str(caught.value.cause)
 
 
-@pytest.fixture
-def open_address(
-    outer: tuple[str, str], config: Path, command: Callable[..., Command]
-) -> str:
-    """As `address`, of a cluster with a key, at an interface that others reach."""
+@pytest.mark.slow
+def test_with_a_key_processes_listen_where_the_host_and_the_program_were_told(
+    outer: tuple[str, str],
+    config: Path,
+    command: Callable[..., Command],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     name, address = outer
     secret.make(str(config / "mooactor" / "key"))
-    broker = command("broker", "--listen", f"{name}:0")
-    assert eventually(lambda: broker.out), broker.text()
-    where = broker.out[0].split()[-1]
-    assert where.startswith(addresses.form(address, ""))
-    words = ("host", "--join", where, "--name", "b", "--bind", name)
-    host = command(*words, MOOACTOR_HOST_ID="b")
-    assert eventually(lambda: host.out), host.text()
-    return where
-
-
-@pytest.mark.slow
-def test_with_a_key_every_process_listens_at_the_interface_that_was_named(
-    outer: tuple[str, str], open_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, address = outer
+    broker = command("broker", "--listen", f"{name}:0").out[0].split()[-1]
+    assert broker.startswith(addresses.form(address, ""))
+    words = ("host", "--join", broker, "--name", "b", "--bind", name)
+    command(*words, MOOACTOR_HOST_ID="b")
+    outside = as_the_kernel_writes(address)
     monkeypatch.setenv("MOOACTOR_BIND", name)
-    with moo.init(open_address, transport="shm,tcp"):
-        far = moo.on(Listener, host="b").spawn()
-        assert far.pid() != os.getpid()
+    with moo.init(broker, transport="shm,tcp"):
+        assert moo.on(Listener, host="b").spawn().pid() != os.getpid()
         us = [process.pid for process in Process.of(os.getpid()).family()]
-        found = {where for pid in us for where in listening(pid)}
-        assert found == {as_the_kernel_writes(address)}
-
-
-@pytest.mark.slow
-def test_a_host_listens_where_it_was_told_whatever_holds_for_the_program(
-    outer: tuple[str, str], open_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+        assert {where for pid in us for where in listening(pid)} == {outside}
     monkeypatch.setenv("MOOACTOR_BIND", "*")
-    with moo.init(open_address, transport="shm,tcp"):
+    with moo.init(broker, transport="shm,tcp"):
         far = moo.on(Listener, host="b").spawn()
-        assert set(listening(far.pid())) == {as_the_kernel_writes(outer[1])}
+        assert set(listening(far.pid())) == {outside}
         assert set(listening(os.getpid())) <= {"0" * 8, "0" * 32}
 
 
@@ -236,19 +192,6 @@ def as_the_kernel_writes(address: str) -> str:
     packed = ipaddress.ip_address(address).packed
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return "".join(f"{word:08X}" for word in words)
-
-
-@pytest.mark.parametrize(
-    ("host", "where"), [("laptop", "*"), ("b", "::"), ("b", "0.0.0.0")]
-)
-def test_an_actor_with_a_variable_of_its_own_dies_of_it(
-    address: str, host: str, where: str
-) -> None:
-    with moo.init(address):
-        actor = moo.on(Listener, host=host, env={"MOOACTOR_BIND": where}).spawn()
-        with pytest.raises(moo.ActorDied) as caught:
-            actor.pid()
-        assert f"AuthError: there is no key for {where}" in str(caught.value.cause)
 
 
 def listening(pid: int) -> Iterator[str]:

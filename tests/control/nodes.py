@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -65,6 +66,11 @@ def together(
         for node in nodes:
             node.run_until(lambda: False, 0.001)
     return True
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ from tests.control.nodes import (
 from tests.control.test_fuzz import mutate
 
 KEY = b"8 bytes!"
-ROUNDS = 100_000
+ROUNDS = 30_000
 
 
 def good_frames(key: bytes = KEY) -> list[bytes]:
@@ -117,7 +116,7 @@ def test_malformed_frames_of_an_insider_cost_no_other_channel(
 ) -> None:
     _, other, _ = served
     rng = random.Random(1)
-    for number in range(60):
+    for number in range(30):
         key = number.to_bytes(8, "big")
         sources = good_frames(key)
         with insider(other.address) as dealer:
@@ -130,31 +129,10 @@ def test_malformed_frames_of_an_insider_cost_no_other_channel(
 
 
 @pytest.mark.slow
-def test_an_insider_that_floods_a_busy_node_and_leaves_does_not_end_it() -> None:
-    """With a limit on what it keeps, libzmq has a failed assertion then: it stops to
-    read, notices the end, and sends one more heartbeat."""
-    remote = Remote("127.0.0.1")
-    try:
-        with node() as here, insider(remote.address) as dealer:
-            mine = Recorder()
-            channel = here.connect(remote.address, mine)
-            introduced(here, channel, mine)
-            remote.write(sleep=2.0)
-            dealer.send(good_frames()[0])
-            for _ in range(5000):
-                dealer.send(frames.pack(frames.ACK, KEY))
-            dealer.close()  # all have left within its linger
-            channel.post({"n": 1})
-            assert here.run_until(lambda: mine.messages or mine.closed, 20)
-            assert mine.numbers == [1]
-        assert remote.process.poll() is None
-    finally:
-        remote.close()
-
-
-@pytest.mark.slow
-def test_connections_that_come_and_go_at_a_busy_node_do_not_end_it() -> None:
-    """libzmq has asked the node's ZAP handler about them, which cannot answer yet."""
+def test_insiders_that_flood_a_busy_node_or_come_and_go_do_not_end_it() -> None:
+    """libzmq had failed assertions then: it stops to read where there is a limit on
+    what it keeps, notices the end, and sends one more heartbeat; or the node's ZAP
+    handler, which it has asked about those that are gone, cannot answer yet."""
     remote = Remote("127.0.0.1")
     try:
         with node() as here:
@@ -162,74 +140,85 @@ def test_connections_that_come_and_go_at_a_busy_node_do_not_end_it() -> None:
             channel = here.connect(remote.address, mine)
             introduced(here, channel, mine)
             remote.write(sleep=2.0)
+            with insider(remote.address) as dealer:
+                dealer.send(good_frames()[0])
+                for _ in range(5000):
+                    dealer.send(frames.pack(frames.ACK, KEY))
             for _ in range(50):
                 with insider(remote.address) as dealer:
                     dealer.linger = 0
                     dealer.send(good_frames()[0])
                     here.run_until(lambda: False, 0.02)
             channel.post({"n": 1})
-            assert here.run_until(lambda: mine.messages or mine.closed, 20)
-            assert mine.numbers == [1]
             fresh = Recorder()
             here.connect(remote.address, fresh).post({"n": 2})
-            assert here.run_until(lambda: fresh.messages or fresh.closed, 20)
-            assert fresh.numbers == [2]
+            assert here.run_until(lambda: mine.messages and fresh.messages, 20)
+            assert mine.numbers == [1] and fresh.numbers == [2]
+        assert remote.process.poll() is None
     finally:
         remote.close()
 
 
-def test_an_invalid_message_closes_that_channel_with_the_reason(
-    served: tuple[Node, Node, Recorder],
-) -> None:
-    _, other, _ = served
-    theirs = Recorder()
-    other.accept = theirs.accept
-    with insider(other.address) as dealer:
-        dealer.send(good_frames()[0])
-        dealer.send(frames.pack(frames.DATA, KEY, 0, 0, b"\x05\0\0\0\x80\x05K\x01."))
-        assert together((other,), lambda: theirs.closed)
-        assert "broke the protocol" in theirs.closed[0] and theirs.messages == []
-        kinds = [frames.unpack(dealer.recv()).kind for _ in range(2)]
-        assert kinds == [frames.WELCOME, frames.CLOSE]
-    still_works(served)
-
-
 @pytest.mark.parametrize("early", [False, True])
-@pytest.mark.parametrize(
-    "kind", [frames.HELLO, frames.WELCOME, frames.DATA, frames.ACK, frames.CLOSE]
-)
 def test_an_answer_that_begins_with_anything_ends_that_channel_only(
-    served: tuple[Node, Node, Recorder], kind: int, early: bool
+    served: tuple[Node, Node, Recorder], early: bool
 ) -> None:
     """Also one that acknowledges before it welcomes, and then hangs up."""
     here, _, _ = served
-    mine = Recorder()
-    with router() as there:
-        here.connect(there.address, mine, early=early).post({"n": 1})
-        assert together([here], lambda: len(there.kinds()) >= 1 + early)
-        there.say(kind, taken=1, body=b"odd")
-        there.hang_up()
-        assert together([here], lambda: mine.closed)
-    assert "broke the protocol" in mine.closed[0] and mine.messages == []
-    still_works(served)
+    for kind in (frames.HELLO, frames.WELCOME, frames.DATA, frames.ACK, frames.CLOSE):
+        mine = Recorder()
+        with router() as there:
+            here.connect(there.address, mine, early=early).post({"n": 1})
+            assert together([here], lambda: len(there.kinds()) >= 1 + early)
+            there.say(kind, taken=1, body=b"odd")
+            there.hang_up()
+            assert together([here], lambda: mine.closed)
+        assert "broke the protocol" in mine.closed[0] and mine.messages == []
+        still_works(served)
 
 
-@pytest.mark.parametrize(
-    "address", ["tcp://[::1%é..b]:80", "tcp://[fe80::1%nosuch]:80", "tcp://[::1]:0"]
-)
 def test_an_address_that_nobody_can_ask_ends_no_node(
-    served: tuple[Node, Node, Recorder], address: str
+    served: tuple[Node, Node, Recorder],
 ) -> None:
     """A node asks at the address of the other side whether that is still there."""
     _, other, _ = served
+    for host in ("[::1%é..b]:80", "[fe80::1%nosuch]:80", "[::1]:0"):
+        theirs = Recorder()
+        other.accept = theirs.accept
+        hello = {"wire": frames.WIRE, "id": bytes(8), "peer": b""}
+        with insider(other.address) as dealer:
+            body = {**hello, "address": f"tcp://{host}"}
+            dealer.send(frames.pack_dict(frames.HELLO, host.encode()[:8], body, 1))
+            assert together((other,), lambda theirs=theirs: theirs.channels)
+            assert frames.unpack(dealer.recv()).kind == frames.WELCOME
+    still_works(served)
+
+
+def test_a_hello_of_a_channel_that_has_ended_is_refused(
+    served: tuple[Node, Node, Recorder],
+) -> None:
+    """A connection that comes late would have its messages handled twice."""
+    _, other, _ = served
     theirs = Recorder()
     other.accept = theirs.accept
-    hello = {"wire": frames.WIRE, "id": bytes(8), "address": address, "peer": b""}
-    with insider(other.address) as dealer:
-        dealer.send(frames.pack_dict(frames.HELLO, KEY, hello, 1))
-        assert together((other,), lambda: theirs.channels)
-        assert frames.unpack(dealer.recv()).kind == frames.WELCOME
+    hello, data, _, close, *_ = good_frames()
+    for kinds in ([frames.WELCOME, frames.CLOSED], [frames.CLOSED]):
+        with insider(other.address) as dealer:
+            for frame in (hello, data, close):
+                dealer.send(frame)
+            found = answers(other, dealer, len(kinds))
+        assert [kind for kind in found if kind != frames.ACK] == kinds
+    assert len(theirs.messages) == 1
     still_works(served)
+
+
+def answers(other: Node, dealer: zmq.Socket[bytes], count: int) -> list[int]:
+    """The kinds of the frames that come, until so many are no ACK."""
+    kinds: list[int] = []
+    while len(kinds) - kinds.count(frames.ACK) < count:
+        assert together((other,), lambda: dealer.poll(0))
+        kinds.append(frames.unpack(dealer.recv()).kind)
+    return kinds
 
 
 def test_a_connection_has_one_channel(served: tuple[Node, Node, Recorder]) -> None:
@@ -237,20 +226,14 @@ def test_a_connection_has_one_channel(served: tuple[Node, Node, Recorder]) -> No
     with insider(other.address) as dealer:
         dealer.send(good_frames()[0])
         dealer.send(good_frames(b"8 others")[0])
-        poller = zmq.Poller()
-        poller.register(dealer, zmq.POLLIN)
-        assert together((other,), lambda: len(other.channels()) == 2)
-        kinds = [frames.unpack(dealer.recv()).kind for _ in range(2)]
-    assert kinds == [frames.WELCOME, frames.CLOSED]
+        assert answers(other, dealer, 2) == [frames.WELCOME, frames.CLOSED]
 
 
 def test_another_version_is_named(served: tuple[Node, Node, Recorder]) -> None:
     _, other, _ = served
     with insider(other.address) as dealer:
         dealer.send(frames.pack_dict(frames.HELLO, KEY, {"wire": 99, "new": 1}, 1))
-        poller = zmq.Poller()
-        poller.register(dealer, zmq.POLLIN)
-        assert together((other,), lambda: poller.poll(0))
+        assert together((other,), lambda: dealer.poll(0))
         frame = frames.unpack(dealer.recv())
     assert frame.kind == frames.CLOSED
     assert "install one mooactor on all hosts" in frames.read_why(frame)
@@ -262,17 +245,15 @@ def test_the_number_of_channels_is_bounded(
     assert MAX_CHANNELS < 1 << 16
     monkeypatch.setattr("mooactor.control.acceptor.MAX_CHANNELS", 3)
     _, other, _ = served
-    answers: list[frames.Frame] = []
+    found: list[frames.Frame] = []
     with contextlib.ExitStack() as stack:
         for number in range(5):
             dealer = stack.enter_context(insider(other.address))
             dealer.send(good_frames(number.to_bytes(8, "big"))[0])
-            poller = zmq.Poller()
-            poller.register(dealer, zmq.POLLIN)
-            assert together((other,), partial(poller.poll, 0))
-            answers.append(frames.unpack(dealer.recv()))
-    assert [frame.kind for frame in answers].count(frames.WELCOME) == 2
-    assert "3 channels already" in frames.read_why(answers[-1])
+            assert together((other,), partial(dealer.poll, 0))
+            found.append(frames.unpack(dealer.recv()))
+    assert [frame.kind for frame in found].count(frames.WELCOME) == 2
+    assert "3 channels already" in frames.read_why(found[-1])
     still_works(served)
 
 
@@ -286,7 +267,7 @@ def test_garbage_before_the_handshake_reaches_nothing(
     admitted = other.statistics()["handshakes_admitted"]
     rng = random.Random(2)
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE" + bytes(48)
-    for number in range(300):
+    for number in range(200):
         with socket.create_connection(("127.0.0.1", other.port)) as raw:
             with contextlib.suppress(OSError):
                 raw.sendall(mutate(rng, greeting) + rng.randbytes(rng.randrange(2000)))
@@ -362,31 +343,6 @@ class Recording:
             thread.join()
         for sock in (*self._sockets, self._listener):
             sock.close()
-
-
-@pytest.mark.slow
-def test_half_open_connections_keep_nobody_out_and_go(
-    served: tuple[Node, Node, Recorder],
-) -> None:
-    one, other, _ = served
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 5000 if hard == resource.RLIM_INFINITY else min(hard, 5000)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-    count = 1000
-    with contextlib.ExitStack() as stack:
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        for _ in range(count):
-            stack.enter_context(socket.create_connection(("127.0.0.1", other.port)))
-        still_works(served)
-        newcomer = Recorder()
-        channel = one.connect(other.address, newcomer)
-        channel.post({"n": 0})
-        assert together((one, other), lambda: newcomer.numbers == [0])
-        # They have all come, and libzmq gives them up although they are still open.
-        assert together((one, other), lambda: other.statistics()["connections_in"] == 2)
-        channel.close()
-        assert together((one, other), lambda: len(one.channels()) == 1)
-    still_works(served)
 
 
 def test_half_open_connections_leave_descriptors_for_the_rest(

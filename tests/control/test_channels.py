@@ -6,20 +6,25 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import socket
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from mooactor.control import frames, plain, reliable
-from mooactor.control.channel import LATE_PIECES, PATIENCE_S
+from mooactor.control.channel import LATE_PIECES
 from mooactor.control.incoming import Route
 from mooactor.control.node import Node
 from mooactor.errors import MooError
-from tests.control.nodes import SECRET, Echo, Recorder, node, router, together
+from tests.control.nodes import (
+    SECRET,
+    Echo,
+    Recorder,
+    free_port,
+    node,
+    router,
+    together,
+)
 from tests.networks import need_ipv6
-from tests.pace import Pace
 
 MiB = 1 << 20
 
@@ -28,12 +33,6 @@ MiB = 1 << 20
 def pair() -> Iterator[tuple[Node, Node]]:
     with node() as one, node() as other:
         yield one, other
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def test_messages_go_both_ways_in_order(pair: tuple[Node, Node]) -> None:
@@ -53,7 +52,7 @@ def test_messages_go_both_ways_in_order(pair: tuple[Node, Node]) -> None:
 
 
 @pytest.mark.parametrize("answers", [False, True])
-def test_late_acknowledgements_go_with_answers_or_after_some_pieces(
+def test_late_acknowledgements_go_with_answers_after_some_pieces_or_before_an_end(
     answers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[int] = []
@@ -74,15 +73,8 @@ def test_late_acknowledgements_go_with_answers_or_after_some_pieces(
             if answers or number % LATE_PIECES == LATE_PIECES - 1:
                 assert together((one, other), lambda: channel.delivered)
         assert sent.count(frames.ACK) == (0 if answers else 3)
-
-
-def test_late_acknowledgements_are_not_left_out_by_an_end() -> None:
-    theirs = Recorder()
-    with node() as one, node(late_acks=True) as other:
-        other.accept = theirs.accept
-        channel = one.connect(other.address, Recorder())
-        channel.post({"n": 1})
-        assert together((one, other), lambda: theirs.numbers == [1])
+        channel.post({"n": "last"})
+        assert together((one, other), lambda: theirs.numbers[-1] == "last")
         theirs.channels[0].close("enough")
         assert together((one, other), lambda: channel.why == "enough")
         assert channel.delivered
@@ -111,25 +103,6 @@ def test_the_first_pieces_of_an_early_channel_do_not_wait_for_an_answer() -> Non
         assert together([one], lambda: there.kinds()[2:] == [frames.DATA])
         channel.close("it waits for an answer all the same")
         assert one.channels() == [channel]
-        assert together([one], lambda: not one.channels())
-
-
-def test_of_a_channel_that_never_stands_nothing_was_sent() -> None:
-    """Others count on it: an actor that was to begin there may begin elsewhere."""
-    ended = Recorder()
-    with router() as there, node() as one:
-        channel = one.connect(there.address, ended)
-        channel.post({"n": 1})
-        assert together([one], lambda: there.kinds() and ended.closed)
-        assert set(there.kinds()) == {frames.HELLO} and not channel.peer
-
-
-def test_a_node_can_have_channels_with_itself() -> None:
-    mine, echo = Recorder(), Echo()
-    with node() as one:
-        one.accept = echo.accept
-        one.connect(one.address, mine).post({"n": 1})
-        assert one.run_until(lambda: mine.numbers == [1], 20)
 
 
 def test_a_large_message_arrives_whole(pair: tuple[Node, Node]) -> None:
@@ -179,10 +152,8 @@ def test_the_end_of_a_node_is_told_at_once(pair: tuple[Node, Node]) -> None:
     here = one.connect(other.address, Recorder())
     there = other.connect(one.address, opened)
     assert together(pair, lambda: here.connected and there.connected)
-    with Pace() as pace:
-        one.close()
-        assert other.run_until(lambda: opened.closed and accepted.closed, 20)
-        assert pace.seconds() < PATIENCE_S
+    one.close()
+    assert other.run_until(lambda: opened.closed and accepted.closed, 20)
     assert opened.closed == accepted.closed == ["the other side has closed it"]
     assert other.channels() == []
 
@@ -193,20 +164,6 @@ def test_without_an_accept_channels_are_refused(pair: tuple[Node, Node]) -> None
     channel = one.connect(other.address, mine)
     assert together(pair, lambda: mine.closed)
     assert mine.closed == [channel.why] == ["it accepts no channel"]
-
-
-@pytest.mark.slow
-def test_nobody_listens_is_said_when_the_patience_is_over() -> None:
-    mine = Recorder()
-    with node() as one:
-        address = f"tcp://127.0.0.1:{free_port()}"
-        start = time.monotonic()
-        one.connect(address, mine)
-        assert one.run_until(lambda: mine.closed, 20)
-    assert time.monotonic() - start >= PATIENCE_S
-    assert mine.closed == [
-        f"no answer from {address} within {PATIENCE_S:g} s: nothing listens there"
-    ]
 
 
 def test_a_listener_that_raises_loses_nothing(pair: tuple[Node, Node]) -> None:
@@ -224,8 +181,7 @@ def test_a_listener_that_raises_loses_nothing(pair: tuple[Node, Node]) -> None:
     for number in range(10):
         channel.post({"n": number})
     raised = []
-    end = time.monotonic() + 20
-    while len(picky.messages) < 10 and time.monotonic() < end:
+    while len(picky.messages) < 10:
         try:
             together(pair, lambda: len(picky.messages) == 10)
         except RuntimeError as error:
@@ -275,26 +231,6 @@ def test_a_reader_that_lags_behind_ends_the_channel_at_the_bound(
     assert told in theirs.closed[0] or silent in theirs.closed[0]
 
 
-def test_values_that_are_not_plain_are_refused_where_they_are_posted(
-    pair: tuple[Node, Node],
-) -> None:
-    channel = pair[0].connect(pair[1].address, Recorder())
-    with pytest.raises(plain.NotPlain, match="type object"):
-        channel.post({"data": object()})
-
-
-@pytest.mark.slow
-def test_another_key_gets_nowhere() -> None:
-    mine, theirs = Recorder(), Recorder()
-    with node(b"\1" * 32) as one, node() as other:
-        other.accept = theirs.accept
-        one.connect(other.address, mine).post({"n": 1})
-        assert together((one, other), lambda: mine.closed)
-        assert other.statistics()["handshakes_admitted"] == 0
-    assert "holds another key" in mine.closed[0]
-    assert theirs.channels == []
-
-
 @pytest.mark.parametrize(
     "address",
     ["", "tcp://", "tcp://:1", "ipc://x", "tcp://h:0", "tcp://h:65536", "tcp://a:b:1"],
@@ -312,15 +248,6 @@ def test_names_are_looked_up_without_holding_up_the_loop(
     other.accept = echo.accept
     one.connect(f"tcp://localhost:{other.port}", mine).post({"n": 1})
     assert together(pair, lambda: mine.numbers == [1])
-
-
-@pytest.mark.slow
-def test_an_unknown_name_is_named() -> None:
-    mine = Recorder()
-    with node() as one:
-        one.connect("tcp://no-such-host.invalid:4431", mine)
-        assert one.run_until(lambda: mine.closed, 30)
-    assert "no address was found for the name no-such-host.invalid" in mine.closed[0]
 
 
 # -- listening -----------------------------------------------------------------------
@@ -423,7 +350,10 @@ def test_a_slow_listener_slows_the_sender_down(pair: tuple[Node, Node]) -> None:
         channel.post({"n": number, "data": bytes(reliable.PIECE_BYTES - 100)})
     with held_back(other):
         assert together(pair, lambda: arrived(other) >= [reliable.WINDOW - 1])
-        assert not together(pair, lambda: arrived(other) > [reliable.WINDOW], 0.1)
+        for _ in range(20):  # more would come now
+            for served in pair:
+                served.run_until(lambda: False, 0.001)
+        assert arrived(other) <= [reliable.WINDOW]
         assert channel.handled < reliable.PIECE_BYTES
 
     while len(theirs.messages) < count:

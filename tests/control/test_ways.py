@@ -9,6 +9,7 @@ import pytest
 import zmq
 
 from mooactor.control import curve
+from mooactor.control.clock import REAL
 from mooactor.control.ways import Ways
 from mooactor.control.zap import Gate
 
@@ -18,8 +19,9 @@ KEY = bytes(range(16))
 class Loop:
     """What the housekeeper does for ways, in the thread of the test."""
 
-    def __init__(self):
-        self.poller, self.actions, self.due = select.poll(), {}, []
+    def __init__(self, clock=REAL):
+        self.poller, self.actions = select.poll(), {}
+        self.clock, self.timers = clock, clock.timers()
 
     def watch(self, fd, action):
         self.actions[fd] = action
@@ -29,18 +31,14 @@ class Loop:
         if self.actions.pop(fd, None):
             self.poller.unregister(fd)
 
-    def at(self, when, action):
-        self.due.append((when, action))
+    def after(self, seconds, action):
+        self.timers.after(seconds, action)
 
     def turn(self):
         for fd, _ in self.poller.poll(10):
             if fd in self.actions:
                 self.actions[fd]()
-        now = time.perf_counter()
-        ready = [action for when, action in self.due if when <= now]
-        self.due = [entry for entry in self.due if entry[0] > now]
-        for action in ready:
-            action()
+        self.timers.run_due()
 
 
 class Target:

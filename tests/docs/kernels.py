@@ -29,7 +29,7 @@ class Counter:
     def say(self, text): print(text)
     def sleep(self, s):
         print("asleep")
-        time.sleep(s)
+        time.sleep(s)  # a method that takes long
     def up_to(self, n): yield from range(n)
     async def twice(self, n): return 2 * n
 """

@@ -73,6 +73,10 @@ def test_every_example_is_tested() -> None:
         *PRINTED,
         *TESTED_ELSEWHERE,
     }
+    for name in PRINTED:  # and read in one go
+        text = (EXAMPLES / f"{name}.py").read_text()
+        assert len(text.splitlines()) <= 90
+        assert f"python examples/{name}.py" in text
 
 
 @pytest.mark.timeout(240)
@@ -100,10 +104,3 @@ def test_the_learners_meet_in_a_session_of_several_hosts(tmp_path: Path) -> None
             environment=made.environment("a") | joined,
         ).splitlines()
     assert [one for one in PRINTED["allreduce"] if one not in lines] == []
-
-
-@pytest.mark.parametrize("name", PRINTED)
-def test_an_example_is_read_in_one_go(name: str) -> None:
-    text = (EXAMPLES / f"{name}.py").read_text()
-    assert len(text.splitlines()) <= 90
-    assert f"python examples/{name}.py" in text

@@ -79,29 +79,6 @@ else:
     raise AssertionError("a task of the user's own blocked the kernel")
 assert counter.add(0) == before  # nothing was sent
 """
-SECOND = """
-for _ in range(2):
-    moo.shutdown()
-    moo.init()
-    counter = moo.spawn(Counter)
-    assert counter.add() == 1
-    assert await asyncio.wait_for(counter.add.remote(), 20) == 2
-    assert counter.add() == 3
-"""
-INTERRUPTED = """
-ref = counter.sleep.remote(30.0)
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-began = time.monotonic()
-try:
-    ref.get()
-except KeyboardInterrupt:
-    assert time.monotonic() - began < 20
-else:
-    raise AssertionError("it was not interrupted")
-moo.kill(counter)
-counter = moo.spawn(Counter)
-assert counter.add() == 1
-"""
 END = "moo.shutdown()"
 
 
@@ -118,11 +95,6 @@ def run_in_a_notebook(directory: Path, *cells: str) -> None:
 
 def test_cells_block_and_await_like_a_script(tmp_path: Path) -> None:
     run_in_a_notebook(tmp_path, BLOCKING, AWAITING, MIXED, REFUSED, END)
-
-
-@pytest.mark.slow
-def test_a_kernel_is_interrupted_and_has_several_sessions(tmp_path: Path) -> None:
-    run_in_a_notebook(tmp_path, INTERRUPTED, SECOND, AWAITING, INTERRUPTED, END)
 
 
 @pytest.mark.slow

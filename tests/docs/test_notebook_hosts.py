@@ -91,7 +91,13 @@ def test_cells_use_actors_of_another_host_and_show_what_these_print(
         await prints_appear(kernel, tmp_path, "blocking", "")
         await kernel.run("assert await far.twice(4) == await near.twice(4) == 8")
         await prints_appear(kernel, tmp_path, "awaiting", "await ")
-        await prints_appear(kernel, tmp_path, "afterwards", "")
+        again = await kernel.start(f"moo.init({address!r})").error()
+        assert again == "MooError: a session runs already; moo.shutdown() ends it"
+        await kernel.run("moo.shutdown()")
+        await begin(kernel, address)
+        await prints_appear(kernel, tmp_path, "second", "")
+        await kernel.restart()
+        await begin(kernel, address)
         await kernel.run("moo.shutdown()")
 
     story(tmp_path, told)
@@ -110,31 +116,5 @@ def test_an_interrupted_cell_leaves_the_session_of_several_hosts_usable(
             assert (await cell.error()).startswith(f"{error}:")
             await kernel.run(STILL.format(n=number + 2))
         await kernel.run("moo.shutdown()")
-
-    story(tmp_path, told)
-
-
-@pytest.mark.slow
-def test_the_cell_with_init_can_be_run_again_and_after_a_shutdown(
-    address: str, tmp_path: Path
-) -> None:
-    async def told(kernel: Kernel) -> None:
-        await begin(kernel, address)
-        again = await kernel.start(f"moo.init({address!r})").error()
-        assert again == "MooError: a session runs already; moo.shutdown() ends it"
-        await kernel.run(STILL.format(n=2))
-        await kernel.run("moo.shutdown()")
-        await begin(kernel, address)
-        await prints_appear(kernel, tmp_path, "second", "")
-
-    story(tmp_path, told)
-
-
-@pytest.mark.slow
-def test_a_restarted_kernel_joins_again(address: str, tmp_path: Path) -> None:
-    async def told(kernel: Kernel) -> None:
-        for _ in range(2):
-            await begin(kernel, address)
-            await kernel.restart()
 
     story(tmp_path, told)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import os
 import subprocess
@@ -15,7 +14,6 @@ from types import ModuleType
 import cloudpickle
 import pytest
 
-import mooactor as moo
 from tests.computing import fonts as fonts
 from tests.computing import one_thread as one_thread
 from tests.marks import folder_needs
@@ -57,13 +55,6 @@ def impala() -> Iterator[ModuleType]:
 
 
 @pytest.fixture
-def runtime() -> Iterator[None]:
-    """A runtime on this machine, for as long as the test takes."""
-    with moo.init():
-        yield
-
-
-@pytest.fixture
 def start() -> Iterator[Callable[..., Program]]:
     """Start the example with these arguments, in a process group of its own."""
     programs: list[Program] = []
@@ -94,21 +85,28 @@ def start() -> Iterator[Callable[..., Program]]:
 def run(start: Callable[..., Program]) -> Callable[..., str]:
     """Run the example to its end, and return what it printed."""
 
-    def run(*arguments: object, nice: int = 0) -> str:
+    def run(*arguments: object, nice: int = 0, code: int = 0) -> str:
         program = start(*arguments, nice=nice)
         printed, _ = program.communicate()
-        assert program.returncode == 0, printed
+        assert program.returncode == code, printed
         return printed
 
     return run
 
 
 @pytest.fixture
-def metrics() -> Callable[[Path], list[dict[str, str]]]:
+def refused(run: Callable[..., str]) -> Callable[..., str]:
+    """Run the example, which ends at once, and return the line that says why."""
+
+    def refused(*arguments: object) -> str:
+        (line,) = run(*arguments, code=1).splitlines()
+        return line
+
+    return refused
+
+
+def metrics(run_dir: Path) -> list[dict[str, str]]:
     """The rows of a run directory's metrics.csv."""
+    from mooactor.rl.runlog import METRICS, read_metrics  # which needs torch
 
-    def read(run_dir: Path) -> list[dict[str, str]]:
-        with (run_dir / "metrics.csv").open(newline="") as file:
-            return list(csv.DictReader(file))
-
-    return read
+    return read_metrics(run_dir / METRICS)

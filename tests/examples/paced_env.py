@@ -16,7 +16,7 @@ class Paced(CartPoleEnv):
     """A CartPole on a real track: a step takes its time, and hardly any processor."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        time.sleep(1 / STEPS_PER_S)
+        time.sleep(1 / STEPS_PER_S)  # what it is for: a step that takes its time
         return super().step(action)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples.conftest import metrics
 from tests.marks import soak
 
-Rows = list[dict[str, str]]
-LONGER = [(2, 2, 2), (2, 2, 3), (16, 4, 1), (64, 4, 1)]
+LONGER = [(2, 2, 2), (16, 4, 1), (64, 4, 1)]
 
 
 @pytest.mark.slow
@@ -22,7 +22,6 @@ LONGER = [(2, 2, 2), (2, 2, 3), (16, 4, 1), (64, 4, 1)]
 )
 def test_it_learns_cart_pole_the_same_with_few_processes_and_many(
     run: Callable[..., str],
-    metrics: Callable[[Path], Rows],
     tmp_path: Path,
     actors: int,
     learners: int,

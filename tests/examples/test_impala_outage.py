@@ -18,7 +18,7 @@ from tests.cluster.launched import Launched
 from tests.cluster.sshd import Servers, servers
 from tests.clusters import Network, network
 from tests.conftest import eventually
-from tests.examples.conftest import EXAMPLE, flags_of
+from tests.examples.conftest import EXAMPLE, flags_of, metrics
 from tests.examples.paced_env import STEPS_PER_S
 
 ACTORS = {"a": 1, "b": 4, "c": 1}
@@ -26,7 +26,6 @@ WINDOW_S = 3.0
 PATIENCE_S = 150.0
 # Shares of the rate that all actors can have. Without b it is a third at most.
 WITHOUT_B, WITH_B = (0.2, 0.4), (0.6, 1.1)
-Metrics = Callable[[Path], list[dict[str, str]]]
 
 
 @pytest.fixture
@@ -82,9 +81,10 @@ class Rate:
 
 
 @pytest.mark.slow
+@pytest.mark.quiet
 @pytest.mark.timeout(600)
 def test_a_run_slows_down_without_a_host_and_is_as_fast_as_before_with_it(
-    net: Network, ssh: Servers, tmp_path: Path, metrics: Metrics
+    net: Network, ssh: Servers, tmp_path: Path
 ) -> None:
     settings: dict[str, object] = {"env": "tests.examples.paced_env:Paced-v0"}
     settings |= {"actors": sum(ACTORS.values()), "envs_per_actor": 2, "unroll": 5}
@@ -107,6 +107,7 @@ def test_a_run_slows_down_without_a_host_and_is_as_fast_as_before_with_it(
         run.signal(signal.SIGINT)
         assert run.end() == 0
         assert "go on with: --run-dir" in run.out
+        assert int(metrics(tmp_path / "run")[-1]["lost_calls"]) > 0
     finally:
         if run.process.poll() is None:
             run.signal(signal.SIGKILL)

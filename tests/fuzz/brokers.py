@@ -2,8 +2,8 @@
 """What brokers say to their members: to a session's agent and to a host's, both real.
 
 The real broker introduces stand-bys to them, as those of ``mooactor broker
---standby-of``. Here these are nodes of this process, and what they say is mutated:
-the messages, the frames around them, or what a connection begins with.
+--standby-of``. Here these are nodes of this process, and what they say is mutated.
+Mutated frames around it: see `nodes`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ import os
 import pickle
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import mooactor as moo
 from mooactor.cluster.announcement import WIRE
-from mooactor.control import frames, plain
+from mooactor.control import plain
 from mooactor.control.channel import Channel
-from mooactor.control.incoming import Route
 from mooactor.control.node import Node
 from mooactor.host.session import current_session
 from mooactor.process.system import resident_bytes
 from tests.clusters import Cluster
 from tests.control.nodes import together
-from tests.control.test_channel_fuzz import good_frames
 from tests.fuzz.mutation import changed, mutate
 from tests.fuzz.parsers import ROW
 from tests.fuzz.peers import Peer, target_of
@@ -53,7 +51,7 @@ class Trap:
 
 
 class StandBy:
-    """A broker that takes every member, and can mutate the frames to them.
+    """A broker that takes every member.
 
     ``open`` has the channels to members, and whether each has announced its member
     since it was last told to.
@@ -63,21 +61,6 @@ class StandBy:
         secret = bytes.fromhex(made.key_file.read_text().strip())
         self.node = Node(secret, bind=made.network.address("d"))
         self.open: dict[Channel, bool] = {}
-        self.mutated: Callable[[bytes], list[bytes]] | None = None
-        self._route = self.node._acceptor._route
-        self.node._acceptor._route = self._mutating  # type: ignore[method-assign]
-
-    def _mutating(self, identity: bytes, fd: int = -1) -> Route:
-        route = self._route(identity, fd)
-        send = route.send
-
-        def send_mutated(frame: bytes) -> bool:
-            instead = [frame] if self.mutated is None else self.mutated(frame)
-            sent = [send(one) for one in instead]
-            return all(sent)
-
-        route.send = send_mutated  # type: ignore[method-assign]
-        return route
 
     def listen(self) -> None:
         self.node.accept = self._accept
@@ -177,36 +160,13 @@ class ToMember(Peer):
         return all(all(one.open.values()) for one in self._stand_bys)
 
     def _say(self, rng: random.Random, one: StandBy) -> int:
-        if rng.random() < 0.5:
-            one.mutated = lambda frame: list(self._mutated(rng, frame))
         those = list(one.open)
         for channel in those:
             for _ in range(_AT_A_TIME):
                 with contextlib.suppress(plain.NotPlain):
                     channel.post(self._message(rng))
-                if one.mutated is not None:
-                    one.node.serve()  # each message in a frame of its own
-                    if not channel.is_open:
-                        break
         one.node.serve()
-        one.mutated = None
         return _AT_A_TIME * len(those)
-
-    def _mutated(self, rng: random.Random, frame: bytes) -> Iterator[bytes]:
-        """That frame, another one of the same channel, or either with differences."""
-        choice = rng.random()
-        if choice < 0.7:
-            yield frame
-        elif choice < 0.9:
-            yield mutate(rng, frame)
-        else:
-            key = frames.unpack(frame).channel
-            others = [
-                *good_frames(key),
-                frames.pack(frames.DATA, key, 1, 1, self._trap),
-            ]
-            yield mutate(rng, rng.choice(others))
-            yield frame
 
     def _message(self, rng: random.Random) -> dict[str, Any]:
         found = changed(rng, rng.choice(self._messages(rng)))

@@ -19,7 +19,7 @@ from tests.control.test_fuzz import asks_to_stop, mutate, seeds
 from tests.process.guest import Guest
 from tests.process.hosts import Hosts, hosts
 
-_AT_A_TIME = 1000
+_AT_A_TIME = 500
 _PATIENCE_S = 60.0
 _GROWTH = 200e6  # bytes
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15 + 1 + 31)

@@ -7,7 +7,6 @@ import copy
 import math
 import random
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from tests.control.test_fuzz import mutate as mutate
@@ -41,20 +40,6 @@ def changed(rng: random.Random, message: dict[str, Any]) -> dict[str, Any]:
     for _ in range(rng.randrange(4)):
         _change(rng, rng.choice(list(_containers(found))))
     return found
-
-
-def deprived(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """For each field and item, at any depth: a copy without it, and one with None."""
-    for number, container in enumerate(_containers(message)):
-        for key in container if type(container) is dict else range(len(container)):
-            for has_none in (False, True):
-                found = copy.deepcopy(message)
-                within = next(islice(_containers(found), number, None))
-                if has_none:
-                    within[key] = None
-                else:
-                    del within[key]
-                yield found
 
 
 def _containers(value: Any) -> Iterator[Any]:

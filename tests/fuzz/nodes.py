@@ -19,7 +19,7 @@ from tests.control.test_channel_fuzz import good_frames
 from tests.fuzz.mutation import mutate
 from tests.processes import Process
 
-_AT_A_TIME = 500  # frames over one connection; answers to as many find room
+_AT_A_TIME = 200  # frames over one connection; answers to as many find room
 _PATIENCE_S = 60.0
 _GROWTH = 50e6  # bytes
 

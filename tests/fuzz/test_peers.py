@@ -5,20 +5,19 @@ from __future__ import annotations
 
 import os
 import random
-from itertools import chain, product
+from itertools import product
 
 import pytest
 
 from mooactor.control import bodies, envelope
-from tests.fuzz import brokers, inboxes, neighbors, nodes, peers
-from tests.fuzz.mutation import deprived
+from tests.fuzz import brokers, inboxes, nodes, peers
 from tests.fuzz.run import run
 from tests.marks import slow
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "12"))
-STEPS = 20
+CASES = 160  # of those that are made one by one, and a step of the others
 UNEXPECTED = "a message could not be handled"  # an error that no parser documents
-PEERS = {**peers.TARGETS, **neighbors.TARGETS, **brokers.TARGETS}
+PEERS = {**peers.TARGETS, **brokers.TARGETS}
 SINGLE = {**inboxes.TARGETS, **nodes.TARGETS}
 TARGETS = {**SINGLE, **PEERS}
 _PICKLE = b"\x80\x05N."
@@ -38,7 +37,7 @@ def test_mutated_messages_harm_nobody_else(
     name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with TARGETS[name]() as target:
-        run(target, random.Random(SEED), 0.0, STEPS)
+        run(target, random.Random(SEED), least=CASES)
     assert UNEXPECTED not in capfd.readouterr().err
 
 
@@ -49,27 +48,4 @@ def test_every_kind_of_message_with_every_flag_does_no_harm(
         for kind in range(envelope.CALL - 1, envelope.LENT + 2):
             target.send([(kind, *rest) for rest in product(range(256), _BODIES)])
         target.check()
-    assert UNEXPECTED not in capfd.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_message_to_a_host_that_lacks_anything_does_no_harm() -> None:
-    with peers.target_of(peers.ToHost)() as target:
-        for message in chain.from_iterable(map(deprived, peers.TO_GUEST)):
-            target.tell(peers.OPEN, message)
-            target.visitor.settle()
-        for opens in deprived(peers.OPEN):
-            target.visitor.post(target.host, opens)
-            target.visitor.settle()
-        target.check()
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", TARGETS)
-def test_ten_minutes_of_them_harm_nobody_else(
-    name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with TARGETS[name]() as target:
-        run(target, random.Random(), 600.0)
     assert UNEXPECTED not in capfd.readouterr().err

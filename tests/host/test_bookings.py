@@ -13,9 +13,7 @@ import pytest
 
 from mooactor.host.devices import Devices
 from mooactor.host.resources import Amount, Resources
-from tests.clusters import cluster
 from tests.host.lone_homes import TOTAL, LoneHome, Wire
-from tests.host.programs import Program
 
 HOSTS = "abc"
 
@@ -87,19 +85,27 @@ class Shared:
         ]
 
 
-@pytest.fixture
-def homes(tmp_path: Path) -> Iterator[list[LoneHome]]:
+@contextlib.contextmanager
+def three_homes(tmp_path: Path) -> Iterator[list[LoneHome]]:
     made = [LoneHome(tmp_path, HOSTS, here=f"d{number}") for number in range(3)]
     yield made
     for home in made:
         home.close()
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_all_of_a_group_is_reserved_or_nothing(
-    homes: list[LoneHome], seed: int
-) -> None:
-    rng = random.Random(seed)
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[LoneHome]:
+    with three_homes(tmp_path) as homes:
+        yield homes[0]
+
+
+def test_all_of_a_group_is_reserved_or_nothing(tmp_path: Path) -> None:
+    for seed in range(40):
+        with three_homes(tmp_path) as homes:
+            reserve_at_random(homes, random.Random(seed))
+
+
+def reserve_at_random(homes: list[LoneHome], rng: random.Random) -> None:
     shared = Shared(rng, homes)
     asked: dict[int, tuple[LoneHome, list[int]]] = {}
     got: list[int] = []
@@ -129,22 +135,22 @@ def test_all_of_a_group_is_reserved_or_nothing(
     assert got and not any(a.reserved() for a in shared.accounts.values())
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_one_of_several_that_want_all_gets_it(homes: list[LoneHome], seed: int) -> None:
-    shared = Shared(random.Random(seed), homes)
-    groups = [shared.ask(home, 3 * int(TOTAL.cpus), 1.0) for home in homes]
-    while shared.deliver():
-        pass
-    won = [shared.answers[ids[0]] is not None for ids in groups]
-    assert sum(won) == 1
-    for home, ids, has in zip(homes, groups, won, strict=True):
-        assert set(shared.holds(home, ids)) == {has}
+def test_one_of_several_that_want_all_gets_it(tmp_path: Path) -> None:
+    for seed in range(40):
+        with three_homes(tmp_path) as homes:
+            shared = Shared(random.Random(seed), homes)
+            groups = [shared.ask(home, 3 * int(TOTAL.cpus), 1.0) for home in homes]
+            while shared.deliver():
+                pass
+            won = [shared.answers[ids[0]] is not None for ids in groups]
+            assert sum(won) == 1
+            for home, ids, has in zip(homes, groups, won, strict=True):
+                assert set(shared.holds(home, ids)) == {has}
 
 
 def test_a_host_that_cannot_take_part_is_passed_over(
-    homes: list[LoneHome], capfd: Any
+    home: LoneHome, capfd: Any
 ) -> None:
-    home = homes[0]
     home.ask(op="place", rid=1, ids=[1 << 16, 2 << 16], num_cpus=2.0)
     assert [home.sites.host_of(one << 16) for one in (1, 2)] == ["a", "b"]
     home.agree("a")
@@ -159,9 +165,8 @@ def test_a_host_that_cannot_take_part_is_passed_over(
 
 
 def test_a_host_that_dies_after_it_has_reserved_is_passed_over(
-    homes: list[LoneHome],
+    home: LoneHome,
 ) -> None:
-    home = homes[0]
     home.ask(op="place", rid=1, ids=[1 << 16, 2 << 16], num_cpus=2.0)
     home.agree("a")
     home.hosts.names.discard("a")
@@ -174,53 +179,10 @@ def test_a_host_that_dies_after_it_has_reserved_is_passed_over(
     assert home.wire("b").of("leave") == [{"what": "leave", "holder": 2 << 16}]
 
 
-def test_places_are_asked_for_once(homes: list[LoneHome]) -> None:
-    home = homes[0]
+def test_places_are_asked_for_once(home: LoneHome) -> None:
     for ids in ([1 << 16, 1 << 16], [2 << 16], [2 << 16]):
         home.ask(op="place", rid=1, ids=ids, num_cpus=1.0)
     assert [home.sites.is_placed(one << 16) for one in (1, 2)] == [False, True]
     home.agree("a")
     first, *others = home.told()
     assert "no new actors" in str(first) and len(others) == 2
-
-
-ASKER = """
-import time
-import mooactor as moo
-from tests.host.test_bookings import Member
-
-moo.init(sys.argv[1], local=False)
-assert moo.on(Member, host="b").spawn().works()
-
-def group(at):
-    time.sleep(max(0.0, at - time.time()))
-    members = moo.on(Member, host="b", num_cpus=1).group(2)
-    works = members.call(Member.works).get(timeout=30)
-    for member in members:
-        moo.kill(member)
-    return works
-"""
-
-
-class Member:
-    def works(self) -> bool:
-        return True
-
-
-@pytest.mark.slow
-def test_of_two_programs_one_gets_its_group_and_the_other_an_error() -> None:
-    with cluster("b") as made, contextlib.ExitStack() as stack:
-        made.start_host("b", "--num-cpus", "2")
-        programs = [Program(made, ASKER, made.address) for _ in range(2)]
-        for program in programs:
-            stack.callback(program.close)
-        for program in programs:
-            program.await_ready()
-        for _ in range(3):
-            at = float(programs[0].ask("time.time()")) + 0.3
-            for program in programs:
-                program.say(f"group({at})")
-            told = sorted(program.read() for program in programs)
-            refused = [one for one in told if one.startswith("PlacementError")]
-            assert "[True, True]" in told, told
-            assert len(refused) + told.count("[True, True]") == 2

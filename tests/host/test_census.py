@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+from pathlib import Path
+
 import pytest
 
 from mooactor.host.census import SETTLED_S, Census
+from tests.cluster.clusters import Cluster
 from tests.cluster.rows import row
 
 
@@ -68,3 +73,16 @@ def test_a_host_that_was_started_again_is_another_member(census: Census) -> None
     assert census.put("x", row("a", "new"))
     assert census.remove("x", "old") == row("a", "old")
     assert census.hosts() == {"a": row("a", "new")}
+
+
+def test_a_broker_that_is_lost_vouches_for_nobody_any_more(tmp_path: Path) -> None:
+    with contextlib.closing(Cluster(tmp_path)) as cluster:
+        first, address = cluster.broker()
+        _, other = cluster.broker("--standby-of", address)
+        a, b = (cluster.member(name, address, other) for name in "ab")
+        assert cluster.until(lambda: len(a.joined) == len(b.joined) == 2)
+        first.signal(signal.SIGKILL)
+        assert cluster.until(lambda: a.lost)
+        cluster.leave(b)
+        assert cluster.until(lambda: [name for name, _ in a.gone] == ["b"])
+        assert a.names() == ["a"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mooactor.host.children import How, Phase, Roster
+from mooactor.host.children import How, Roster
 from mooactor.host.restarts import RestartBudget
 from mooactor.process.supervision import Restart, Strategy, Supervision
 
@@ -232,38 +232,6 @@ def running(strategy: Strategy, n: int = 4, **rules: Any) -> World:
     return world
 
 
-@pytest.mark.parametrize(
-    ("strategy", "expected"),
-    [
-        ("one_for_one", []),
-        ("one_for_all", ["child 3", "child 2", "child 0"]),
-        ("rest_for_one", ["child 3", "child 2"]),
-    ],
-)
-def test_the_strategy_decides_who_ends_with_a_child(
-    strategy: Strategy, expected: list[str]
-) -> None:
-    world = running(strategy)
-    verdict = world.roster.died("child 1", world.now, "failed")
-    assert list(verdict.kill) == expected
-
-
-def test_ten_deaths_at_once_are_one_failure_of_one_for_all() -> None:
-    world = running("one_for_all", n=10, max=1)
-    for key in world.order:
-        world.die(key, "failed")
-    assert not world.gave_up and len(world.failures) == 1
-
-
-def test_ten_deaths_at_once_are_ten_failures_of_one_for_one() -> None:
-    world = running("one_for_one", n=10, max=9)
-    for key in world.order[:9]:
-        world.die(key, "failed")
-    assert not world.gave_up
-    world.die(world.order[9], "failed")
-    assert world.gave_up
-
-
 def test_failures_are_forgotten_when_the_window_has_passed() -> None:
     world = running("one_for_one", max=1, within=10.0)
     for _ in range(5):
@@ -277,15 +245,6 @@ def test_failures_are_forgotten_when_the_window_has_passed() -> None:
     assert world.gave_up
 
 
-def test_a_constructor_that_fails_again_and_again_is_too_much() -> None:
-    world = World(Supervision("rest_for_one", max=3), ["always"] * 3)
-    for _ in range(3):
-        world.die("child 0", "failed")
-    assert list(world.alive) == ["child 0"]  # the others have not had their turn
-    world.die("child 0", "failed")
-    assert world.gave_up and not world.alive
-
-
 def test_the_limit_of_a_child_holds_beside_that_of_the_supervisor() -> None:
     roster = Roster(Supervision(max=100))
     roster.add("fragile", "always", RestartBudget(Restart(max=1, backoff=2.0)))
@@ -297,24 +256,17 @@ def test_the_limit_of_a_child_holds_beside_that_of_the_supervisor() -> None:
     assert roster.died("fragile", 2.0, "failed").gives_up
 
 
+def test_restarts_are_forgotten_when_the_window_has_passed() -> None:
+    budget = RestartBudget(Restart(max=2, within=10.0, backoff=1.0))
+    assert [budget.take(0.0), budget.take(9.0)] == [1.0, 2.0]
+    assert budget.take(10.0) is None
+    assert budget.take(10.5) == 2.0  # the first one is forgotten, the second is not
+    assert budget.take(19.0) is None
+    assert budget.take(100.0) == 1.0
+
+
 def test_back_offs_double_up_to_the_longest_and_jitter_only_shortens_them() -> None:
     rules = Supervision(backoff=1.0, longest_backoff=10.0, jitter=0.5)
     assert [rules.delay(n, 0.0) for n in range(6)] == [1, 2, 4, 8, 10, 10]
     assert [rules.delay(n, 1.0) for n in range(6)] == [0.5, 1, 2, 4, 5, 5]
     assert rules.delay(10**9, 0.0) == 10.0
-
-
-def test_after_a_close_nothing_comes_back() -> None:
-    world = running("one_for_all")
-    world.roster.close()
-    for key in world.order:
-        assert not world.roster.died(key, world.now, "failed").returns
-        assert world.roster.phase(key) is Phase.OVER
-
-
-def test_one_that_is_added_starts_when_all_others_run() -> None:
-    world = World(Supervision(), ["always"])
-    world.roster.add("late", "always")
-    assert world.roster.start(world.now) == []
-    world.roster.ready("child 0")
-    assert world.roster.start(world.now) == ["late"]

@@ -133,22 +133,6 @@ def test_a_slow_reader_that_follows_hears_how_many_lines_it_misses(kept: Kept) -
     assert numbers(channel)[-10:] == list(range(500, 510))
 
 
-def test_lines_that_were_kept_make_no_way_for_new_ones(kept: Kept) -> None:
-    for number in range(500):
-        kept.say(number)
-    channel: Any = Slow()
-    kept.read("t", channel).follows = True
-    kept.send()
-    for number in range(500, 1000):
-        kept.say(number)  # nobody reads
-    until_read(kept, channel)
-    (gap,) = (m for m in channel.read if m["ev"] == "left_out")
-    at = channel.read.index(gap)
-    after = [int(m["line"][:5]) for m in channel.read[at + 1 :]]
-    assert numbers(channel)[:500] == list(range(500)) and at == 500
-    assert after == list(range(500 + gap["lines"], 1000)) and gap["lines"] > 0
-
-
 def test_the_end_of_an_actor_comes_after_all_of_its_lines(kept: Kept) -> None:
     channel: Any = Slow()
     kept.read("t", channel).follows = True
@@ -159,31 +143,6 @@ def test_the_end_of_an_actor_comes_after_all_of_its_lines(kept: Kept) -> None:
     until_read(kept, channel)
     assert numbers(channel) == list(range(40))
     assert channel.read[-1]["why"] == "killed"
-
-
-def test_the_end_of_a_session_names_the_lines_that_have_no_time_left(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "_MOST_AT_THE_END", 20_000)
-    channel: Any = Slow()
-    kept.read("t", channel).follows = True
-    for number in range(40):
-        kept.say(number)
-    kept.close("its session has ended")
-    kept.run()
-    channel.drain()
-    *_, gap, end = channel.read
-    assert gap == {"ev": "left_out", "lines": 40 - len(channel.lines())}
-    assert end["why"] == "its session has ended"
-
-
-def test_a_reader_that_has_gone_is_sent_nothing(kept: Kept) -> None:
-    channel: Any = Slow()
-    kept.read("t", channel).follows = True
-    kept.say(0)
-    kept.forget(channel)
-    kept.say(1)
-    assert len(channel.under_way) == 1 and not kept.followed
 
 
 def printer_of(actor: int) -> Printer:
@@ -210,18 +169,6 @@ def test_long_lines_have_a_bound_in_bytes(
     assert len(all_of(kept, "b1")) == 100
     kept.add(1, printer_of(1), [b"x" * 30_000])  # more than there is room for
     assert all_of(kept, "b1") == []
-
-
-def test_lines_of_the_actor_that_was_silent_longest_make_way(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "_MOST_OF_ALL", 50_000)
-    for actor in range(10):
-        kept.add(1, printer_of(actor), [LINE.encode()] * 10)
-    kept.add(2, printer_of(5), [b"again"])
-    kept.add(1, printer_of(5), [LINE.encode()])
-    found = [len(all_of(kept, f"b{actor}")) for actor in range(10)]
-    assert found == [0, 0, 0, 0, 0, 6, 9, 10, 10, 10]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from tests.clusters import Cluster, Network, network
+from tests.clusters import Cluster, Network
 from tests.conftest import at_best, eventually
 from tests.host.where import Where
 from tests.processes import Process
@@ -23,16 +22,13 @@ from tests.processes import Process
 PORTS = range(20000, 20012)
 
 
-@pytest.fixture(scope="module")
-def net() -> Iterator[Network]:
-    with network("abd") as made:
-        yield made
+PORT = 4440  # beside that of the cluster of all tests
 
 
 @pytest.fixture
-def made(net: Network) -> Iterator[Cluster]:
-    """A broker where the driver is, and no hosts yet."""
-    made = Cluster(net, broker="d")
+def made(whole_cluster: Cluster) -> Iterator[Cluster]:
+    """Another broker on the same network, and no hosts yet."""
+    made = Cluster(whole_cluster.network, broker="d", port=PORT)
     made.start_broker()
     try:
         yield made
@@ -49,10 +45,18 @@ def here(made: Cluster, as_driver: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.mark.slow
-def test_labels_and_memory_of_a_host_decide_who_may_run_there(here: Cluster) -> None:
+def test_labels_and_memory_of_hosts_decide_who_runs_there_and_groups_are_packed(
+    here: Cluster,
+) -> None:
     here.start_host("a", "--label", "rack=b1", "--memory", "2GB", "--num-cpus", "4")
     here.start_host("b", "--label", "rack=b2", "--memory", "8GB", "--num-cpus", "4")
     with moo.init(here.address, local=False):
+        packed = moo.on(Where, num_cpus=1, pack=True).group(4)
+        assert len(set(packed.call(Where.host).get())) == 1
+        for member in packed:
+            moo.kill(member)
+        spread = moo.on(Where, num_cpus=1, spread=True).group(2)
+        assert sorted(spread.call(Where.host).get()) == ["a", "b"]
         rows = {row["name"]: row for row in moo.hosts()}
         assert rows["a"]["labels"] == {"rack": "b1"}
         assert rows["b"]["memory"] == 8 * 10**9
@@ -61,19 +65,6 @@ def test_labels_and_memory_of_a_host_decide_who_may_run_there(here: Cluster) -> 
         assert moo.on(Where, memory=4e9).spawn().host() == "b"
         with pytest.raises(moo.PlacementError, match="rack"):
             moo.on(Where, labels={"rack": "b3"}).spawn()
-
-
-@pytest.mark.slow
-def test_a_group_is_packed_or_spread_as_it_says(here: Cluster) -> None:
-    for host in "ab":
-        here.start_host(host, "--num-cpus", "4")
-    with moo.init(here.address, local=False):
-        packed = moo.on(Where, num_cpus=1, pack=True).group(4)
-        assert len(set(packed.call(Where.host).get())) == 1
-        for member in packed:
-            moo.kill(member)
-        spread = moo.on(Where, num_cpus=1, spread=True).group(2)
-        assert sorted(spread.call(Where.host).get()) == ["a", "b"]
         with pytest.raises(ValueError, match="pack"):
             moo.on(Where, pack=True, spread=True).spawn()
 
@@ -92,6 +83,7 @@ def test_every_listener_stays_in_the_range_of_ports(
     here: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ports = f"{PORTS.start}-{PORTS.stop - 1}"
+    others = {host: ports_of(here.network, host) for host in "abd"}
     for host in "ab":
         here.start_host(host, "--ports", ports)
     monkeypatch.setenv("MOOACTOR_PORTS", ports)
@@ -100,57 +92,28 @@ def test_every_listener_stays_in_the_range_of_ports(
         assert a.ask(b) == "b" and b.ask(a) == "a"
         assert len(a.echo(b.echo(bytes(1 << 20)))) == 1 << 20
         for host in "ab":
-            assert ports_of(here.network, host) <= set(PORTS)
-            assert len(ports_of(here.network, host)) > 1
-        assert ports_of(here.network, "d") <= {*PORTS, here.port}
-
-
-@pytest.mark.slow
-def test_a_session_has_the_working_directory_of_its_driver_everywhere(
-    here: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Placed:
-        def directory(self) -> str:
-            return os.getcwd()
-
-    here.start_host("a")
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        monkeypatch.chdir(tmp_path / name)
-        with moo.init(here.address, local=False):
-            assert moo.on(Placed, host="a").spawn().directory() == os.getcwd()
+            assert ports_of(here.network, host) - others[host] <= set(PORTS)
+            assert len(ports_of(here.network, host) - others[host]) > 1
+        assert ports_of(here.network, "d") - others["d"] <= set(PORTS)
 
 
 # -- the end -------------------------------------------------------------------
 
 
+@pytest.mark.quiet
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_host_ends_soon_on_a_signal_and_takes_its_actors_along(
-    here: Cluster, number: signal.Signals
-) -> None:
-    here.start_host("b")
-    with moo.init(here.address, local=False):
-
-        def seconds() -> float:
-            host = here.start_host("a")
-            assert eventually(lambda: "a" in [row["name"] for row in moo.hosts()])
-            lost = moo.on(Where, host="a").spawn()
-            actor = Process.of(lost.pid())
-            sleeps = lost.sleep.remote(60)
+def test_a_host_ends_within_three_seconds_of_a_signal(here: Cluster) -> None:
+    def seconds(number: signal.Signals) -> float:
+        host = here.start_host("a")
+        with moo.init(here.address, local=False):
+            moo.on(Where, host="a").spawn().host()
             began = time.monotonic()
             host.process.send_signal(number)
             assert host.process.wait(60) == 0
-            took = time.monotonic() - began
-            error = sleeps.exception(timeout=60)
-            assert isinstance(error, moo.ActorDied) and error.cause is not None
-            assert error.cause.kind == "host"
-            assert eventually(lambda: not actor.is_running())
-            assert eventually(lambda: not directories(here, "a"))
-            return took
+            return time.monotonic() - began
 
-        assert at_best(seconds, 3.0)
-        assert moo.on(Where, host="b").spawn().host() == "b"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        assert at_best(lambda number=number: seconds(number), 3.0)
 
 
 def directories(made: Cluster, host: str) -> list[Path]:
@@ -170,33 +133,25 @@ def test_nothing_is_left_when_all_are_killed_at_once(made: Cluster) -> None:
         "handles[0].sleep(600)\n"
     )
 
-    def seconds() -> float:
-        made.start("a", "b")
-        with subprocess.Popen(
-            [*made.network.on("d"), sys.executable, "-c", program],
-            env={**made.environment("d"), "MOOACTOR_HOST_NAME": "d"},
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as driver:
-            assert driver.stdout is not None
-            assert len(driver.stdout.readline().split()) == 3
-            assert made.broker is not None
-            programs = [*made.members.values(), made.broker]
-            roots = [driver, *(program.process for program in programs)]
-            everyone = {p for r in roots for p in Process.of(r.pid).family()}
-            assert len(everyone) > 10
-            began = time.monotonic()
-            for root in roots:
-                root.kill()
+    made.start("a", "b")
+    with subprocess.Popen(
+        [*made.network.on("d"), sys.executable, "-c", program],
+        env={**made.environment("d"), "MOOACTOR_HOST_NAME": "d"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as driver:
+        assert driver.stdout is not None
+        assert len(driver.stdout.readline().split()) == 3
+        assert made.broker is not None
+        programs = [*made.members.values(), made.broker]
+        roots = [driver, *(program.process for program in programs)]
+        everyone = {p for r in roots for p in Process.of(r.pid).family()}
+        assert len(everyone) > 10
+        for root in roots:
+            root.kill()
 
-            def left() -> list[Any]:
-                running = [p for p in everyone if p.is_running()]
-                return running or [d for h in "abd" for d in directories(made, h)]
+        def left() -> list[Any]:
+            running = [p for p in everyone if p.is_running()]
+            return running or [d for h in "abd" for d in directories(made, h)]
 
-            assert eventually(lambda: not left()), left()
-            took = time.monotonic() - began
-        for host in "abd":
-            assert ports_of(made.network, host) == set()
-        return took
-
-    assert at_best(seconds, 3.0)
+        assert eventually(lambda: not left()), left()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,8 @@ class SupervisedHome(LoneHome):
     def ready(self, actor: Any) -> None:
         self.says(self.sites.host_of(actor.id), actor, op="ready")
 
-    def child(self, number: int, when: str = "always", **fields: Any) -> Any:
-        member = {"key": f"child {number}", "when": when, "limited": False}
+    def child(self, number: int, **fields: Any) -> Any:
+        member = {"key": f"child {number}", "when": "always", "limited": False}
         request = self.request(number, member=member, policy=MANY, **fields)
         self.ask(self.boss.process.line, **request, rid=number)
         return self.home.actors[number << 16]
@@ -49,45 +49,16 @@ class SupervisedHome(LoneHome):
             self.loop.serve(time.monotonic() + 0.001)
 
 
-@pytest.fixture
-def made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., SupervisedHome]]:
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placeless, "_PAUSE_S", 0.001)
-    homes: list[SupervisedHome] = []
-
-    def make(names: str, **rules: Any) -> SupervisedHome:
-        homes.append(SupervisedHome(tmp_path, names, **rules))
-        return homes[-1]
-
-    yield make
-    for home in homes:
-        home.close()
-
-
-def test_a_child_whose_host_leaves_before_its_turn_starts_on_another_one(
-    made: Callable[..., SupervisedHome],
-) -> None:
-    home = made("ab")
-    first, second = home.child(2, host="a"), home.child(3, num_cpus=4.0)
-    home.serve_until(lambda: first.process)
-    assert home.sites.host_of(second.id) == "b" and second.process is None
-    home.hosts.names.discard("b")
-
-    home.born("a", first)
-    home.ready(first)
-    home.serve_until(lambda: second.process)
-
-    assert home.sites.host_of(second.id) == "a"
-    assert second.incarnation == 0 and not home.died()
-    assert home.free_cpus("a") == 0.0
 
 
 @pytest.mark.parametrize("needs", [{"host": "b"}, {"num_cpus": 4.0}])
 def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
-    made: Callable[..., SupervisedHome], needs: dict[str, Any]
+    tmp_path: Path, needs: dict[str, Any]
 ) -> None:
-    home = made("b", max=0)
+    home = SupervisedHome(tmp_path, "b", max=0)
     child = home.child(2, **needs)
     home.hosts.names.discard("b")
     home.serve_until(lambda: child in home.home.placeless._waiting)
@@ -97,129 +68,7 @@ def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
 
     assert child.incarnation == 0 and home.boss.process is not None
     assert not home.died()
-
-
-def test_a_child_whose_host_cannot_be_reached_at_its_turn_starts_on_another_one(
-    made: Callable[..., SupervisedHome],
-) -> None:
-    home = made("b", max=0)
-    child = home.child(2)
-    home.hosts.silent.add("b")
-    home.serve_until(lambda: child.process)
-    home.hosts.names = set("az")
-
-    home.lose("b")
-    home.serve_until(lambda: child.process)
-
-    assert home.sites.host_of(child.id) == "a"
-    assert child.incarnation == 0 and not home.died()
-
-
-def test_a_child_that_never_comes_back_does_not_wait_for_a_place_either(
-    made: Callable[..., SupervisedHome],
-) -> None:
-    home = made("b")
-    child = home.child(2, when="never", host="b")
-    home.hosts.names.discard("b")
-    home.serve_until(lambda: child.over)
-    assert "no host 'b'" in child.last_notice()["record"]["note"]
-
-
-def test_a_member_of_a_group_whose_host_leaves_is_spawned_on_another_one(
-    made: Callable[..., SupervisedHome],
-) -> None:
-    home = made("ab")
-    home.ask(op="place", rid=1, ids=[2 << 16, 3 << 16], num_cpus=4.0)
-    home.agree("a"), home.agree("b")
-    assert [home.sites.host_of(one << 16) for one in (2, 3)] == ["a", "b"]
-    home.hosts.names = set("acz")
-    home.lose("b")
-
-    second = home.spawn(3, num_cpus=4.0, rid=3)
-
-    assert second.process and home.sites.host_of(second.id) == "c"
-    assert home.sites.host_of(2 << 16) == "a"
-
-
-def test_a_member_of_a_group_whose_place_is_lost_is_refused_if_there_is_no_other(
-    made: Callable[..., SupervisedHome],
-) -> None:
-    home = made("ab")
-    home.ask(op="place", rid=1, ids=[2 << 16, 3 << 16], num_cpus=4.0)
-    home.agree("a"), home.agree("b")
-    home.hosts.names.discard("b")
-    home.lose("b")
-
-    home.ask(**home.request(3, num_cpus=4.0, rid=3))
-
-    (reply,) = [one for one in home.told() if one.get("rid") == 3]
-    assert reply["error"] == "no room" and "all is reserved" in reply["note"]
-    assert not home.sites.is_placed(3 << 16)
-
-
-def refuse(home: LoneHome, host: str) -> None:
-    home.hear(host, what="opened", near=False, why=f"host {host} cannot take part: so")
-
-
-def stay_silent(home: LoneHome, host: str) -> None:
-    home.wire(host).peer = b""
-    home.lose(host)
-
-
-@pytest.mark.parametrize("fail", [refuse, stay_silent])
-@pytest.mark.parametrize("kind", ["new", "restarted", "child"])
-def test_an_actor_that_one_host_does_not_begin_starts_on_another_one(
-    made: Callable[..., SupervisedHome],
-    capsys: pytest.CaptureFixture[str],
-    fail: Callable[[LoneHome, str], None],
-    kind: str,
-) -> None:
-    home = made("abc", max=0)
-    if kind == "child":
-        actor = home.child(2)
-        home.serve_until(lambda: actor.process)
-    else:
-        actor = home.spawn(2, policy={**MANY, "max": int(kind != "new")})
-    if kind == "restarted":
-        home.born("a", actor)
-        home.ready(actor)
-        home.hear("a", number=actor.process.line.number, **EXITED)
-        assert len(home.died()) == 1
-        home.serve_until(lambda: actor.process)
-
-    for host in "ab":
-        assert home.sites.host_of(actor.id) == host
-        fail(home, host)
-
-    assert home.sites.host_of(actor.id) == "c" and actor.process
-    assert actor.incarnation == (kind == "restarted") and not home.died()
-    assert [home.free_cpus(host) for host in "ab"] == [4.0, 4.0]
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split()[:3] for line in said] == [
-        ["mooactor:", "host", name] for name in ("a", "b")
-    ] or fail is stay_silent
-
-
-@pytest.mark.parametrize("fail", [refuse, stay_silent])
-def test_a_new_actor_that_no_host_begins_ends_and_one_that_has_run_waits(
-    made: Callable[..., SupervisedHome], fail: Callable[[LoneHome, str], None]
-) -> None:
-    home = made("ab", max=0)
-    new, old = home.spawn(2, host="a"), home.spawn(3, host="b", policy=MANY)
-    home.born("b", old)
-    home.ready(old)
-    home.hear("b", number=old.process.line.number, **EXITED)
-    home.serve_until(lambda: old.process)
-    home.died()
-
-    home.hosts.names.discard("a")  # the broker may have lost it, too
-    fail(home, "a")
-    assert home.died()[new.id]["kind"] == "host" and new.over
-
-    fail(home, "b")
-    assert old.process is None and old in home.home.placeless._waiting
-    home.serve_until(lambda: old.process)
-    assert old.incarnation == 1 and not home.died()
+    home.close()
 
 
 # -- random histories ------------------------------------------------------------------
@@ -445,14 +294,16 @@ class History:
         assert not len(self.home.home.placeless)
 
 
-@pytest.mark.parametrize("seed", range(60))
 def test_random_hosts_and_actors_leave_nobody_waiting_for_a_host_that_has_left(
-    made: Callable[..., SupervisedHome], seed: int
+    tmp_path: Path,
 ) -> None:
-    rng = random.Random(seed)
-    history = History(made("abc", in_order=rng.random() < 0.5), rng)
-    for _ in range(150):
-        history.step()
-        history.check()
-        history.check_those_that_wait()
-    history.end()
+    for seed in range(60):
+        rng = random.Random(seed)
+        home = SupervisedHome(tmp_path, "abc", in_order=rng.random() < 0.5)
+        history = History(home, rng)
+        for _ in range(150):
+            history.step()
+            history.check()
+            history.check_those_that_wait()
+        history.end()
+        home.close()

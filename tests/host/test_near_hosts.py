@@ -12,7 +12,6 @@ import pytest
 import mooactor as moo
 from mooactor.host import machine
 from mooactor.process.current import current_runtime
-from tests.clusters import cluster
 from tests.conftest import eventually
 
 
@@ -41,22 +40,10 @@ class Worker:
         return moo.put(np.ones(1 << 20))
 
 
-@pytest.fixture(scope="module")
-def two():
-    with cluster("ab") as made:
-        yield made
-
-
 @pytest.fixture
-def beside_a(two, as_driver):
+def beside_a(whole_cluster, as_driver):
     """This process is a driver on the machine of host a."""
-    return as_driver(two, "a", "driver")
-
-
-@pytest.fixture
-def one():
-    with cluster("a") as made:
-        yield made
+    return as_driver(whole_cluster, "a", "driver")
 
 
 def transports():
@@ -67,8 +54,7 @@ def on(host, name):
     return moo.on(Worker, host=host, name=name).spawn()
 
 
-@pytest.mark.slow
-def test_calls_and_arrays_go_by_socket_files_and_shared_memory(beside_a):
+def test_what_is_beside_the_driver_goes_by_files_and_what_is_far_by_tcp(beside_a):
     array = np.ones(1 << 20)
     with moo.init():
         near, own = on("a", "near"), on("driver", "own")
@@ -76,39 +62,14 @@ def test_calls_and_arrays_go_by_socket_files_and_shared_memory(beside_a):
         assert near.total(array) == own.total(array) == array.sum()
         assert near.ask(own, array) == own.ask(near, array) == array.sum()
         assert own.total(near.make()) == array.sum()
-
         assert transports() == {"Worker:near": "shm", "Worker:own": "shm"}
         assert len(current_runtime().messenger.ways) == near.ways() == own.ways() == 0
 
-
-@pytest.mark.slow
-def test_another_machine_is_reached_by_tcp_from_all_of_them(beside_a):
-    array = np.ones(1 << 20)
-    with moo.init():
-        near, far = on("a", "near"), on("b", "far")
-
+        far = on("b", "far")
         assert near.ask(far, array) == far.ask(near, array) == array.sum()
         assert far.total(array) == array.sum()
-
         assert transports()["Worker:far"] == "tcp"
         assert (near.ways(), far.ways()) == (1, 2)
-
-
-def test_a_machine_that_is_named_differently_is_another_one(beside_a, monkeypatch):
-    monkeypatch.setenv(machine.HOST_ID, "not a")
-    with moo.init():
-        assert on("a", "near").total(np.ones(1 << 20)) == 1 << 20
-        assert transports()["Worker:near"] == "tcp"
-
-
-def test_the_death_of_an_actor_beside_the_driver_has_its_cause(beside_a):
-    with moo.init():
-        near = on("a", "near")
-        os.kill(near.pid(), signal.SIGKILL)
-        with pytest.raises(moo.ActorDied) as caught:
-            near.pid()
-        assert caught.value.cause.signal == signal.SIGKILL
-        assert on("a", "near").total(np.ones(3)) == 3
 
 
 def test_nothing_is_left_of_a_session_that_an_agent_beside_it_shared(beside_a):
@@ -117,7 +78,10 @@ def test_nothing_is_left_of_a_session_that_an_agent_beside_it_shared(beside_a):
         assert near.directory() == directory
         inbox = f"{directory}/{near.process_id():016x}"
         assert os.path.exists(inbox)
-        moo.kill(near)
+        os.kill(near.pid(), signal.SIGKILL)
+        with pytest.raises(moo.ActorDied) as caught:
+            near.pid()
+        assert caught.value.cause.signal == signal.SIGKILL
         assert eventually(lambda: not os.path.exists(inbox))
     assert not os.path.exists(directory)
     assert os.listdir(beside_a.environment("a")["TMPDIR"]) == []
@@ -143,7 +107,6 @@ def test_only_the_same_directory_of_the_same_user_and_machine_is_shared(tmp_path
     assert machine.invitation(str(tmp_path / "none")) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a directory away needs root")
 def test_a_directory_of_another_user_is_not_shared(tmp_path):
     os.chown(tmp_path, 12345, 12345)
@@ -151,15 +114,14 @@ def test_a_directory_of_another_user_is_not_shared(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_session_goes_on_when_the_agent_beside_it_is_killed(one, as_driver):
-    made = as_driver(one, "a", "driver")
+def test_a_session_goes_on_when_the_agent_beside_it_is_killed(beside_a):
     with moo.init():
         near, own = on("a", "near"), on("driver", "own")
         pid = near.pid()
-        made.members["a"].kill()
+        beside_a.members["a"].kill()
         with pytest.raises(moo.ActorDied, match="its host was lost"):
             near.pid()
         assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
-        made.start_host("a")  # of which the broker tells this session in a moment
+        beside_a.start_host("a")  # of which the broker tells this session in a moment
         assert eventually(lambda: "a" in [row["name"] for row in moo.hosts()])
         assert own.ask(on("a", "again"), np.ones(5)) == 5

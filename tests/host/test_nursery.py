@@ -144,17 +144,6 @@ def test_each_request_ends_as_one_process_whoever_dies() -> None:
     assert not leaked(before)
 
 
-def test_a_spare_process_that_lacks_the_latest_imports_is_not_used() -> None:
-    nursery = Nursery(EventLoop())
-    nursery.preload(["json"])  # while a spare process is on its way
-    ours, theirs = socket.socketpair()
-    with ours, theirs, closing(Lifeline(socket.socket())) as zygote:
-        said = {"ev": "spare", "prepared": 0}
-        nursery.handle(zygote, said, [theirs.fileno()])
-        theirs.close()
-        assert ours.recv(1) == b""  # it ends
-
-
 class Silent:
     """A reaper, an output and a family in one, for a site without news."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -94,20 +93,6 @@ def test_starts_with_large_arguments_arrive_however_many_are_posted_at_once(
     site.close()
 
 
-def test_a_site_that_closes_drops_what_waits(two: Two) -> None:
-    site = two.site(News())
-    for _ in range(6):
-        site.post("line", number=1, message={"data": bytes(10 * _MIB)})
-    outbox = site._outbox
-    assert outbox is not None
-    assert len(outbox) > 0
-    site.close()
-    assert len(outbox) == 0
-    assert two.serve(lambda: two.heard.closed)
-    assert two.heard.messages[-1] == {"what": "close"}
-    assert len(two.heard.messages) < 7
-
-
 def test_a_message_that_cannot_be_sent_is_refused_at_once_also_if_it_would_wait(
     two: Two,
 ) -> None:
@@ -119,24 +104,6 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once_also_if_it_would_wait(
     with pytest.raises(plain.NotPlain):
         outbox.post({"data": object()})
     assert len(outbox) == 1
-
-
-def test_parcels_that_wait_take_no_memory_beside_their_files(two: Two) -> None:
-    outbox = Outbox(two.home.connect(two.host.address, Recorder()), two.loop)
-    parcel = file_of(bytes(10 * _MIB))
-    tracemalloc.start()
-    try:
-        for _ in range(8):
-            outbox.post({"what": "start"}, [parcel], patient=True)
-        taken, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-        os.close(parcel)
-    assert len(outbox) == 6
-    assert taken < _MIB
-    assert two.serve(lambda: len(two.heard.messages) == 8)
-    assert {len(one["parcels"][0]) for one in two.heard.messages} == {10 * _MIB}
-    outbox.close()
 
 
 def test_a_peer_that_does_not_read_is_given_up_unless_the_messages_are_patient(

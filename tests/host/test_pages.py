@@ -3,24 +3,31 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import mmap
 import os
-import select
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from mooactor.host import pages
-from mooactor.host.starts import _LONGEST_S, Starts, note_pid
-from tests.conftest import eventually
-from tests.host.copies import require_copies_ahead
+from mooactor.process.system import libc
 
 PAGE = mmap.PAGESIZE
+
+
+def require_copies_ahead() -> None:
+    """Skip a test where the kernel does not tell whose a page is, or copies none."""
+    size = ctypes.c_size_t(PAGE)
+    with mmap.mmap(-1, PAGE, flags=mmap.MAP_PRIVATE) as page:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        refused = libc().madvise(ctypes.c_void_p(address), size, pages._POPULATE_WRITE)
+    if refused or not pages.written_by(os.getpid()):
+        pytest.skip("no MADV_POPULATE_WRITE (Linux 5.14), or no /proc/PID/pagemap")
+
+
 PROGRAM = """
 import ctypes, json, mmap, os, sys, tempfile
 from mooactor.host import pages
@@ -91,95 +98,7 @@ def test_those_that_a_fork_has_written_to_are_found_and_those_copied_ahead() -> 
     assert copied == [5, 6, *range(20, 53)] and stopped == [] and unharmed
 
 
-def test_of_a_process_that_has_ended_there_are_none() -> None:
-    ended = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-    for _ in range(2):  # a zombie at first
-        assert pages.written_by(ended.pid) == []
-        ended.wait()
-
-
 def test_no_more_than_a_bound_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_MOST_BYTES", 8 * PAGE)
     found = pages.written_by(os.getpid())  # all that this process has
     assert 0 < sum(size for _, size in found) <= 8 * PAGE
-
-
-@pytest.fixture
-def starts() -> Iterator[tuple[Starts, Any, list[int]]]:
-    """They, their poller, and the ends of pipes that a test has."""
-    poller = select.poll()
-    made, writers = Starts(poller), list[int]()
-    yield made, poller, writers
-    for writer in writers:
-        os.close(writer)
-    assert eventually(lambda: _over(made, poller))
-
-
-def _over(starts: Starts, poller: Any) -> bool:
-    starts.look({fd for fd, _ in poller.poll(0)})
-    return not starts
-
-
-def _begin(starts: Starts, writers: list[int]) -> int:
-    reader, writer = os.pipe()
-    writers.append(writer)
-    starts.add(reader)
-    return writer
-
-
-def test_a_start_is_over_once_the_last_process_has_closed_its_end(starts: Any) -> None:
-    made, poller, writers = starts
-    assert made.left_ms() is None and not made
-    writer = _begin(made, writers)
-    writers.append(os.dup(writer))
-    note_pid(writer)  # which is no end
-    for _ in range(2):
-        assert poller.poll(0) == [] and made
-        assert made.left_ms() <= _LONGEST_S * 1000
-        os.close(writers.pop())
-    assert _over(made, poller) and made.left_ms() is None
-    assert made.pages  # what this process has to itself
-
-
-def test_a_start_that_takes_long_is_not_waited_for(starts: Any) -> None:
-    made, poller, writers = starts
-    note_pid(_begin(made, writers))
-    began = time.monotonic()
-    while made:
-        made.look({fd for fd, _ in poller.poll(made.left_ms())})
-    assert time.monotonic() - began >= _LONGEST_S
-    assert made.pages  # what it has written to by then
-
-
-def test_a_start_of_which_nothing_is_known_teaches_nothing(starts: Any) -> None:
-    made, poller, writers = starts
-    for words in (b"", b"\1", b"\xff\xff\xff\x7f"):
-        writer = _begin(made, writers)
-        os.write(writer, words)
-        os.close(writers.pop())
-        assert _over(made, poller) and made.pages == []
-
-
-def test_what_is_known_stays_until_more_is_learnt(
-    starts: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, poller, writers = starts
-    answers = {os.getpid(): [(PAGE, PAGE)]}
-    monkeypatch.setattr(pages, "written_by", lambda pid: answers.get(pid, []))
-
-    def start() -> list[pages.Run]:
-        note_pid(_begin(made, writers))
-        os.close(writers.pop())
-        assert _over(made, poller)
-        found: list[pages.Run] = made.pages
-        return found
-
-    assert start() == [(PAGE, PAGE)]
-    answers[os.getpid()] = [(2 * PAGE, PAGE)]
-    assert start() == [(PAGE, PAGE)]
-    made.learn_again()
-    assert start() == [(2 * PAGE, PAGE)]
-    made.learn_again()
-    answers.clear()
-    assert start() == [(2 * PAGE, PAGE)]

@@ -125,17 +125,23 @@ def test_labels_and_names_bind():
     assert names(choose(hosts, needs(host="c"), 2)) == ["c", "c"]
 
 
-@pytest.mark.parametrize(
-    "field", [{"num_cpus": "2"}, {"memory": -1}, {"labels": [1]}, {"order": "heap"}]
-)
-def test_a_request_that_makes_no_sense_is_refused(field):
-    with pytest.raises(Refused):
-        needs(**field)
+def test_a_request_that_makes_no_sense_is_refused():
+    for field in (
+        {"num_cpus": "2"},
+        {"memory": -1},
+        {"labels": [1]},
+        {"order": "heap"},
+    ):
+        with pytest.raises(Refused):
+            needs(**field)
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_random_groups_never_take_more_than_there_is(seed):
-    rng = random.Random(seed)
+def test_random_groups_never_take_more_than_there_is():
+    for seed in range(200):
+        random_group(random.Random(seed))
+
+
+def random_group(rng):
     hosts = [
         host(f"h{i}", rng.randrange(1, 9), rng.randrange(3), rng.choice([1e9, 4e9]))
         for i in range(rng.randrange(1, 6))

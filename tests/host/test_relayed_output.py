@@ -158,33 +158,6 @@ def test_every_message_is_one_that_the_home_takes(host: Host) -> None:
     assert b"".join(host.of(one)) == one.printed.replace(b"\n", b"")
 
 
-def test_what_many_dead_printers_had_in_their_pipes_waits_for_room(host: Host) -> None:
-    living = host.printer()
-    dead = [host.printer() for _ in range(20)]
-    for one in (living, *dead):
-        one.fill(b"\n")
-    for _ in range(10):
-        living.fill(b"\n")
-        host.round()
-    before = host.of(living)
-    for one in dead:
-        host.end(one)
-        assert host.channel.queued < 2 * relayed._MOST_PRINTED
-    assert not any(one.known_dead for one in dead)
-    silent = host.printer()
-    host.end(silent)
-    assert silent.known_dead == 1  # it waits for no words of others
-
-    while not all(one.known_dead for one in dead):
-        assert host.of(living) == before  # it can wait
-        host.channel.send(1)
-        host.round()
-        assert host.channel.queued < 2 * relayed._MOST_PRINTED
-    host.settle()
-    assert host.of(living) == living.lines()
-    assert [one.known_dead for one in dead] == [1] * 20
-
-
 def test_a_dead_printer_whose_words_wait_has_its_last_ones_at_once(host: Host) -> None:
     living, dead = host.printer(), host.printer()
     for _ in range(100):
@@ -194,31 +167,6 @@ def test_a_dead_printer_whose_words_wait_has_its_last_ones_at_once(host: Host) -
     host.end(dead)
     assert not dead.known_dead
     assert list(dead.reader.tail) == ["the reason", "in two lines"]
-
-
-def test_one_that_goes_on_printing_into_the_pipe_of_a_dead_one_holds_up_nothing(
-    host: Host,
-) -> None:
-    dead = host.printer()
-    dead.fill()
-    host.end(dead)
-    with pytest.raises(BrokenPipeError):
-        os.write(dead.pipe, b"more\n")
-    host.settle()
-    assert dead.known_dead == 1
-
-
-def test_nothing_waits_for_a_channel_that_is_over(host: Host) -> None:
-    living, dead = host.printer(), host.printer()
-    for _ in range(100):
-        living.fill()
-        host.round()
-    dead.fill()
-    host.end(dead)
-    host.channel.close()
-    host.end(living)
-    host.serve(lambda: not host.loop._timers)
-    assert not host.output._rests
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -6,16 +6,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mooactor.control import plain
-from mooactor.host import remote, tombstones
+from mooactor.host import tombstones
 from mooactor.host.devices import Devices
 from mooactor.host.logs import prefix_of
-from mooactor.host.neighbors import Neighbors
 from mooactor.host.output import MOST_LINES, MOST_OF_A_LINE, TAIL_LINES
 from mooactor.host.resources import Amount
 from mooactor.host.site import End
@@ -96,57 +94,6 @@ def test_a_host_with_the_drivers_name_takes_no_actor_of_the_drivers_own(
     assert lone.wire("a").of("kill") == []
 
 
-def test_an_actor_of_the_driver_that_restarts_at_a_host_with_its_name_is_reserved_once(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("", here="a", local=True)
-    actor = lone.spawn(1, num_gpus=1.0, policy=AT_ONCE)
-    lone.hosts.names = {"a"}
-    lone.home.exited(actor.process, KILLED)
-    wait_for(lone, lambda: actor.process is not None)
-    assert actor.process in lone.site("a")._processes.values()
-    assert not lone.resources.reserved()
-
-
-def test_what_is_placed_here_and_starts_at_a_host_of_this_name_is_reserved_there(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("", here="a", local=True)
-    lone.ask(op="place", rid=1, ids=[2 << 16], num_gpus=1.0)
-    assert lone.resources.reserved().gpus == 1.0
-    lone.hosts.names = {"a"}
-    actor = lone.spawn(2, num_gpus=1.0)
-    assert actor.process in lone.site("a")._processes.values()
-    assert not lone.resources.reserved()
-    assert lone.free_gpus("a") == 0.0
-
-
-def test_the_loss_of_a_host_of_this_name_takes_no_place_that_is_reserved_here(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("", here="a", local=True)
-    lone.ask(op="place", rid=1, ids=[2 << 16], num_gpus=1.0)
-    lone.hosts.names = {"a"}
-    lone.spawn(3)
-    lone.lose("a")
-    assert lone.sites.is_placed(2 << 16)
-    assert lone.resources.reserved().gpus == 1.0
-
-
-def test_what_is_placed_at_a_host_of_this_name_that_leaves_is_reserved_here(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("a", here="a", local=True)
-    lone.ask(op="place", rid=1, ids=[2 << 16], num_gpus=1.0)
-    assert not lone.resources.reserved()
-    lone.hosts.names = set()
-    actor = lone.spawn(2, num_gpus=1.0)
-    assert actor.process.pid == 4243  # of this host
-    assert lone.resources.reserved().gpus == 1.0
-    lone.spawn(3, num_gpus=1.0)
-    assert "all is reserved" in lone.died()[3 << 16]["note"]
-
-
 def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
     lone: LoneHome,
 ) -> None:
@@ -181,149 +128,44 @@ def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
 LINE = "x" * MOST_OF_A_LINE
 
 
-def test_what_is_free_is_shown_as_it_is_meant(lone: LoneHome) -> None:
-    def free() -> Any:
-        (row,) = (row for row in lone.sites.rows() if row["name"] == "b")
-        return row["free"]["cpus"]
-
-    total = free()
-    actors = [lone.spawn(number, num_cpus=0.1) for number in range(1, 12)]
-    assert free() == round(total - 1.1, 6)
-    for gone, actor in enumerate(actors, 1):
-        lone.born("b", actor)
-        lone.ask(op="kill", id=actor.id)
-        lone.hear("b", **EXITED, number=actor.process.line.number)
-        assert free() == round(total - 1.1 + gone * 0.1, 6)
-    assert free() == total
+MALFORMED: list[dict[str, Any]] = [
+    {"what": "opened", "files": "x"},
+    {"what": "opened", "files": [1]},
+    {"what": "opened", "files": -1},
+    {"what": "opened", "why": "x" * (17 << 20)},
+    {**EXITED, "number": 1, "stderr": [LINE + "x"]},
+    {**EXITED, "number": 1, "stderr": [""] * (TAIL_LINES + 1)},
+    {"what": "log", "stream": 1, "prefix": b"", "lines": b"x" * (17 << 20)},
+    {"what": "log", "stream": 1, "prefix": b"", "lines": b"\n" * MOST_LINES},
+    {"what": "log", "stream": 1, "prefix": b"x" * (17 << 20), "lines": b""},
+]
 
 
-def test_an_error_of_this_host_is_not_called_a_fault_of_the_other(
-    lone: LoneHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_file(data: bytes) -> int:
-        raise OSError(24, "Too many open files")
-
-    actor = lone.spawn(1)
-    lone.born("b", actor)
-    monkeypatch.setattr(remote, "file_of", no_file)
-    about = {"number": actor.process.line.number, "message": {}}
-    lone.hear("b", what="line", **about, parcels=[b"x"])
-    why = lone.died()[1 << 16]["note"]
-    assert "Too many open files" in why and "this host" in why
-    assert "it sent" not in why
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"what": "opened", "files": "x"},
-        {"what": "opened", "files": [1]},
-        {"what": "opened", "files": -1},
-        {"what": "opened", "why": "x" * (17 << 20)},
-        {**EXITED, "number": 1, "stderr": [LINE + "x"]},
-        {**EXITED, "number": 1, "stderr": [""] * (TAIL_LINES + 1)},
-        {"what": "log", "stream": 1, "prefix": b"", "lines": b"x" * (17 << 20)},
-        {"what": "log", "stream": 1, "prefix": b"", "lines": b"\n" * MOST_LINES},
-        {"what": "log", "stream": 1, "prefix": b"x" * (17 << 20), "lines": b""},
-    ],
-    ids=lambda message: "-".join(message),
-)
 def test_a_malformed_message_of_a_host_ends_the_session_there_and_no_more(
-    made: Callable[..., LoneHome], message: dict[str, Any]
-) -> None:
-    lone = made("bc")
-    there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
-    lone.born("b", there)
-    part = lone.site("b")
-    lone.hear("b", **message)
-    assert part.closed
-    assert "cannot be acted on" in lone.died()[there.id]["note"]
-    assert elsewhere.process is not None
-
-
-def test_the_longest_last_words_of_a_process_are_told(lone: LoneHome) -> None:
-    actor = lone.spawn(1)
-    lone.born("b", actor)
-    number = actor.process.line.number
-    lone.hear("b", **{**EXITED, "number": number, "stderr": [LINE] * TAIL_LINES})
-    assert lone.died()[actor.id]["signal"] == 9
-    assert not lone.site("b").closed
-
-
-def test_a_bug_in_acting_on_a_message_ends_the_session_on_that_host_only(
     made: Callable[..., LoneHome],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lone = made("bc")
-    there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
-
-    def born(process: Any) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(lone.home, "born", born)
-    lone.born("b", there)
-    assert there.over
-    assert "RuntimeError" in lone.died()[there.id]["note"]
-    assert elsewhere.process is not None
-    assert "RuntimeError: a bug" in capsys.readouterr().err
+    for message in MALFORMED:
+        lone = made("bc")
+        there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
+        lone.born("b", there)
+        part = lone.site("b")
+        lone.hear("b", **message)
+        assert part.closed
+        assert "cannot be acted on" in lone.died()[there.id]["note"]
+        assert elsewhere.process is not None
 
 
-# -- requests that are handed on -----------------------------------------------------
-
-
-class Neighbor:
-    """The home of another session, to which nothing can be said."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-
-    def poll(self, question: dict[str, Any]) -> None:
-        self.asked.append(question)
-
-    def has(self, actor_id: int) -> None:
-        pass
-
-    def request(self, line: Any, message: Any) -> bool:
-        raise plain.NotPlain("too deep")
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_a_request_that_cannot_be_handed_on_is_refused(
-    lone: LoneHome, known: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = SimpleNamespace(id=b"x" * 8)
-    process_of = lone.home.whereabouts.process_of
-    made: Any = Neighbors("n", "d", lone.home.names, own, lone.loop, process_of)  # type: ignore[arg-type]
-    neighbor: Any = Neighbor()
-    lone.home.neighbors = made
-    made._neighbors["ab"] = neighbor
-    if known:
-        made._known[9 << 16] = neighbor
-    lone.ask(op="handle", id=9 << 16, rid=5)
-    for _ in range(10):  # until it is clear that nobody here spawns it
-        lone.home.after_round()
-    for question in neighbor.asked:
-        made.polls.answered(neighbor, question["number"], True)
-    (reply,) = [one for one in lone.told() if one.get("rid") == 5]
-    assert "too deep" in reply["failed"]
-    assert "NotPlain" in capsys.readouterr().err
-
-
-# -- shared memory by name -------------------------------------------------------------
-
-
-def test_the_members_of_a_group_may_start_anew_where_a_lost_host_was(
-    lone: LoneHome,
-) -> None:
-    for number in (1, 2):
+def test_the_end_of_a_process_has_all_that_its_host_tells_of_it(lone: LoneHome) -> None:
+    words = [LINE] * TAIL_LINES  # the longest last words
+    for number, oom, kind in ((1, False, "signal"), (2, True, "oom")):
         actor = lone.spawn(number)
         lone.born("b", actor)
-        lone.says("b", actor, op="segment", rid=7, name="group", size=4096)
-        (answer,) = lone.wire("b").of("line")
-        assert answer["message"].get("segment") == ["group", 4096], answer
-        lone.lose("b")
-        assert actor.over
+        about = {**EXITED, "stderr": words, "oom": oom}
+        lone.hear("b", **about, number=actor.process.line.number)
+        record = lone.died()[actor.id]
+        assert (record["kind"], record["signal"]) == (kind, 9)
+        assert list(record["stderr"]) == words
+    assert not lone.site("b").closed
 
 
 # -- places that are reserved ----------------------------------------------------------
@@ -349,18 +191,6 @@ def test_what_a_spawner_has_reserved_is_given_back_when_it_dies(
     assert lone.free_cpus("b") == 2.0
     left = [message["holder"] for message in lone.wire("b").of("leave")]
     assert sorted(left) == [unplaced, waits]
-
-
-def test_an_actor_that_is_to_stop_is_not_placed_anew_when_its_host_has_no_room(
-    lone: LoneHome,
-) -> None:
-    actor = lone.spawn(1)
-    lone.home.lifetimes.stop(actor)
-    number = actor.process.line.number
-    lone.hear("b", what="denied", number=number, note="all is reserved")
-    assert actor.over
-    assert lone.died()[actor.id]["kind"] == "stopped"
-    assert len(lone.wire("b").of("start")) == 1
 
 
 # -- hosts that have no room after all ----------------------------------------------
@@ -391,17 +221,6 @@ def test_an_actor_is_placed_once_on_each_host_that_denies_it(
     assert [starts(lone, host) for host in "abc"] == [1, 1, 1]
 
 
-def test_the_error_says_what_hosts_have_that_were_not_asked(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("ab")
-    lone.spawn(1, num_cpus=4.0, host="b")
-    actor = lone.spawn(2, num_cpus=1.0)
-    deny(lone, "a", actor, "1 CPU: a has none")
-    note = lone.died()[actor.id]["note"]
-    assert "a has none. 1 CPU: all is reserved now, free is b: 0 CPUs; ask" in note
-
-
 def test_hosts_that_denied_an_actor_are_asked_again_when_it_is_tried_again(
     made: Callable[..., LoneHome],
 ) -> None:
@@ -421,14 +240,6 @@ def test_hosts_that_denied_an_actor_are_asked_again_when_it_is_tried_again(
     assert actor.incarnation == 1
 
 
-def test_a_denial_uses_up_no_try_to_fork(made: Callable[..., LoneHome]) -> None:
-    lone = made("ab")
-    actor = lone.spawn(1)
-    deny(lone, "a", actor)
-    (start,) = lone.wire("b").of("start")
-    assert start["tries"] == 0
-
-
 def test_parts_of_this_hosts_gpus_do_not_count_as_one(
     made: Callable[..., LoneHome],
 ) -> None:
@@ -444,27 +255,6 @@ def test_parts_of_this_hosts_gpus_do_not_count_as_one(
     lone.spawn(4, num_gpus=0.7, host="d")
     said = r"free is d: 0.8 GPUs in parts of at most 0.4; b: 0.3 GPUs;"
     lone.spawn(5, num_gpus=0.7)
-    assert said in lone.died()[5 << 16]["note"]
-
-
-def test_parts_of_another_hosts_gpus_do_not_count_as_one_once_it_knows_of_ours(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("ab")
-    lone.hosts.total = Amount(4.0, 2.0, 1e9)
-    for number in (1, 2):
-        lone.spawn(number, num_gpus=0.6, host="a")
-    lone.spawn(3, num_gpus=2.0, host="b")
-    lone.hosts.gpus["a"] = Amount(gpus=0.6), [0.4, 1.0]  # it knows of one
-    lone.spawn(4, num_gpus=0.7)
-    assert starts(lone, "a") == 3  # it has the last word
-    deny(lone, "a", lone.home.actors[4 << 16])
-
-    lone.hosts.gpus["a"] = Amount(gpus=1.2), [0.4, 0.4]
-    lone.spawn(5, num_gpus=0.7)
-
-    assert starts(lone, "a") == 3
-    said = "free is a: 0.8 GPUs in parts of at most 0.4; b: 0 GPUs"
     assert said in lone.died()[5 << 16]["note"]
 
 
@@ -500,16 +290,16 @@ def test_the_ends_of_so_many_actors_are_known(
     assert owner.gone
 
 
-@pytest.mark.parametrize("label", ["Talks:t", "Talks:t pid=3", "Talks:t pid=3 host=b"])
-@pytest.mark.parametrize("host", ["", "b", "b pid=7", "b pid=7) "])
 def test_lines_are_kept_under_the_label_of_their_actor(
-    made: Callable[..., LoneHome], host: str, label: str
+    made: Callable[..., LoneHome],
 ) -> None:
-    lone, heard = made(""), []
-    lone.logs.history = lambda *said: heard.append(said)
-    prefix = prefix_of(label, 4711, host)
-    if host:
-        lone.home.log(host, 2, prefix, [b"said"])
-    else:
-        lone.logs.emit(2, prefix, [b"said"])
-    assert heard == [(2, label, 4711, [b"said"], host)]
+    for label in ("Talks:t", "Talks:t pid=3", "Talks:t pid=3 host=b"):
+        for host in ("", "b", "b pid=7", "b pid=7) "):
+            lone, heard = made(""), []
+            lone.logs.history = lambda *said, heard=heard: heard.append(said)
+            prefix = prefix_of(label, 4711, host)
+            if host:
+                lone.home.log(host, 2, prefix, [b"said"])
+            else:
+                lone.logs.emit(2, prefix, [b"said"])
+            assert heard == [(2, label, 4711, [b"said"], host)]

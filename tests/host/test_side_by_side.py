@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import sysconfig
 import venv
-from ast import literal_eval
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,9 @@ import mooactor as moo
 from mooactor.host.devices import VARIABLE
 from mooactor.tensors.limits import cpu_quota
 from tests.cluster.launched import ROOT
-from tests.clusters import Cluster, network
+from tests.clusters import Cluster
 from tests.conftest import eventually
 from tests.host.programs import Program
-from tests.marks import binds_cores
 from tests.processes import Process
 
 pytestmark = pytest.mark.slow
@@ -39,24 +36,11 @@ on = moo.on(Holds, host="b", **eval(sys.argv[1]))
 handle = on.spawn()
 handle.pid()
 """
-# It has an actor with a CPU of its own on the machine where it runs.
-SHARES = """
-import mooactor as moo
-from mooactor.process.place import host_name
-from tests.host.test_side_by_side import Holds
-
-def row():
-    (found,) = [row for row in moo.hosts() if row["name"] == host_name()]
-    return found
-
-moo.init({address!r})
-handle = moo.on(Holds, host=host_name(), num_cpus=1).spawn()
-"""
 # What one program has, what another one asks for, and what is free, in words.
-HELD = [
-    pytest.param({"num_cpus": 3}, {"num_cpus": 2}, "1 CPU", id="processors"),
-    pytest.param({"num_gpus": 1}, {"num_gpus": 2}, "1 GPU", id="GPUs"),
-    pytest.param({"memory": 6 * GIB}, {"memory": 3 * GIB}, "2 GiB", id="memory"),
+HELD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"num_cpus": 3}, {"num_cpus": 2}, "1 CPU"),
+    ({"num_gpus": 1}, {"num_gpus": 2}, "1 GPU"),
+    ({"memory": 6 * GIB}, {"memory": 3 * GIB}, "2 GiB"),
 ]
 
 
@@ -72,15 +56,13 @@ class Holds:
     def cores(self) -> set[int]:
         return os.sched_getaffinity(0)
 
-    def threads(self) -> str | None:
-        return os.environ.get("OMP_NUM_THREADS")
-
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[Cluster]:
-    """One host, with two GPUs as far as anybody can see."""
-    with network("bd") as net, pytest.MonkeyPatch.context() as patch:
-        made = Cluster(net, broker="d")
+def made(lasting_cluster: Cluster) -> Iterator[Cluster]:
+    """One host, with two GPUs as far as anybody can see; its broker is not that of the
+    other hosts on the network."""
+    made = Cluster(lasting_cluster.network, broker="d", port=4441)
+    with pytest.MonkeyPatch.context() as patch:
         try:
             made.start_broker()
             patch.setenv(VARIABLE, "GPU-4,GPU-7")
@@ -92,7 +74,7 @@ def made() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def joined(made: Cluster, as_driver: Callable[..., Cluster]) -> Iterator[Cluster]:
+def program(made: Cluster, as_driver: Callable[..., Cluster]) -> Iterator[Cluster]:
     """This process is one of the programs."""
     with moo.init(as_driver(made).address, local=False):
         assert eventually(all_is_free), row()
@@ -100,12 +82,12 @@ def joined(made: Cluster, as_driver: Callable[..., Cluster]) -> Iterator[Cluster
 
 
 @pytest.fixture
-def holder(joined: Cluster) -> Iterator[Callable[..., Program]]:
+def holder(program: Cluster) -> Iterator[Callable[..., Program]]:
     """Starts the other program, with what it is to have."""
     started = []
 
     def start(**needs: Any) -> Program:
-        started.append(Program(joined, HOLDER, repr(needs)))
+        started.append(Program(program, HOLDER, repr(needs)))
         started[-1].await_ready()
         assert eventually(lambda: not all_is_free()), row()
         return started[-1]
@@ -126,36 +108,25 @@ def all_is_free() -> bool:
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["ends", "is killed"])
-@pytest.mark.parametrize(("held", "asked", "free"), HELD)
 def test_what_one_program_has_another_gets_once_that(
-    holder: Callable[..., Program],
-    held: dict[str, Any],
-    asked: dict[str, Any],
-    free: str,
-    killed: bool,
+    holder: Callable[..., Program], killed: bool
 ) -> None:
-    other = holder(**held)
-    actor = Process.of(int(other.ask("handle.pid()")))
-    on = moo.on(Holds, **asked)
-    with pytest.raises(moo.PlacementError, match=f"reserved now, free is b: {free};"):
-        on.spawn()
+    for held, asked, free in HELD:
+        other = holder(**held)
+        actor = Process.of(int(other.ask("handle.pid()")))
+        on = moo.on(Holds, **asked)
+        said = f"reserved now, free is b: {free};"
+        with pytest.raises(moo.PlacementError, match=said):
+            on.spawn()
 
-    other.close() if killed else other.end()
+        other.close() if killed else other.end()
 
-    assert eventually(all_is_free), row()
-    assert on.spawn().pid()
-    assert eventually(lambda: not actor.is_running())
-
-
-def test_more_than_the_host_has_is_refused_with_all_that_it_has(
-    holder: Callable[..., Program],
-) -> None:
-    holder(num_cpus=3, num_gpus=1, memory=6 * GIB)
-
-    with pytest.raises(
-        moo.PlacementError, match="never be had.* b with 4 CPUs, 2 GPUs, 8 GiB: ask"
-    ):
-        moo.on(Holds, num_cpus=5).spawn()
+        assert eventually(all_is_free), row()
+        mine = on.spawn()
+        assert mine.pid()
+        assert eventually(lambda actor=actor: not actor.is_running())
+        moo.kill(mine)
+        assert eventually(all_is_free), row()
 
 
 def test_no_device_and_no_core_is_given_to_both(holder: Callable[..., Program]) -> None:
@@ -167,82 +138,21 @@ def test_no_device_and_no_core_is_given_to_both(holder: Callable[..., Program]) 
         cores = set(map(int, other.ask("sorted(handle.cores())")[1:-1].split(",")))
         assert len(cores) == len(mine.cores()) == 1
         assert cores.isdisjoint(mine.cores())
+    with pytest.raises(
+        moo.PlacementError, match="never be had.* b with 4 CPUs, 2 GPUs, 8 GiB: ask"
+    ):
+        moo.on(Holds, num_cpus=5).spawn()
 
 
-@pytest.fixture
-def sharing(made: Cluster) -> Iterator[Callable[[str, str], list[Program]]]:
-    """Starts two programs on one machine, which they call so."""
-    started = []
-
-    def start(host: str, name: str) -> list[Program]:
-        text = SHARES.format(address=made.address)
-        for _ in range(2):
-            started.append(Program(made, text, host=host, name=name))
-        return [program.await_ready() for program in started]
-
-    yield start
-    for program in started:
-        program.close()
-
-
-def cores_of(program: Program) -> list[int]:
-    """On which its actor runs; and that is what it says of it."""
-    cores = literal_eval(program.ask("sorted(handle.cores())"))
-    (shown,) = literal_eval(program.ask("[a['cores'] for a in row()['actors']]"))
-    assert shown == (cores if len(cores) == 1 else [])
-    assert program.ask("handle.threads()") == "'1'"
-    return list(cores)
-
-
-def test_programs_that_share_a_machine_without_a_host_there_bind_no_cores(
-    sharing: Callable[[str, str], list[Program]],
-) -> None:
-    """Each would take the same ones: neither knows of the other's actor."""
-    if len(os.sched_getaffinity(0)) == 1:
-        pytest.skip("there is one core only")
-    programs = sharing("d", "other")
-
-    for program in programs:
-        assert cores_of(program) == sorted(os.sched_getaffinity(0))
-        one_less = "row()['cpus'] - row()['free']['cpus']"
-        assert program.ask(one_less) == "1", "it is reserved all the same"
-
-
-@binds_cores
-def test_programs_that_share_the_machine_of_a_host_have_cores_of_their_own(
-    sharing: Callable[[str, str], list[Program]],
-) -> None:
-    if len(os.sched_getaffinity(0)) == 1:
-        pytest.skip("there is one core only")
-    programs = sharing("b", "b")
-
-    one, other = (cores_of(program) for program in programs)
-    assert len(one) == len(other) == 1
-    assert one != other
-    taken = "row()['cpus'] - row()['free']['cpus']"
-    assert all(eventually(lambda p=p: p.ask(taken) == "2") for p in programs)
-
-
-def test_of_programs_that_ask_at_the_same_time_one_gets_it(
-    holder: Callable[..., Program],
-) -> None:
-    other = holder(memory=1 * GIB)
-    for _ in range(10):
-        other.say("moo.on(Holds, num_cpus=3).spawn().pid()")
-        try:
-            mine = str(moo.on(Holds, num_cpus=3).spawn().pid())
-        except moo.PlacementError as error:
-            mine = f"PlacementError: {error}"
-        both = [mine, other.read()]
-
-        refused = [said for said in both if said.startswith("PlacementError: ")]
-        assert len(refused) == 1, both
-        assert "free is b: 1 CPU" in refused[0]
-        (winner,) = (int(said) for said in both if said not in refused)
-        os.kill(winner, signal.SIGKILL)
-        assert eventually(lambda: row()["free"]["cpus"] == row()["cpus"])
-        is_free = "row()['free']['cpus'] == row()['cpus']"
-        assert eventually(lambda: other.ask(is_free) == "True")
+def test_hosts_shows_the_devices_of_each_actor(program: Cluster) -> None:
+    odd = "x" * 5000  # more than another host's agent tells
+    started = [moo.on(Holds, host="b", num_gpus=1).spawn() for _ in range(2)]
+    for env in ({}, {VARIABLE: ""}, {VARIABLE: odd}):
+        started.append(moo.on(Holds, host="b", env=env).spawn())
+    seen = [handle.gpus() for handle in started]
+    shown = [actor["cuda_visible_devices"] for actor in row()["actors"]]
+    assert seen == ["GPU-4", "GPU-7", "GPU-4,GPU-7", "", odd]
+    assert shown == [*seen[:-1], odd[:4096]]
 
 
 # -- their interpreters and directories ------------------------------------------
@@ -327,55 +237,44 @@ def test_each_program_has_its_own_interpreter_and_directory(
         again = program.ask("handle.place.options(retries=9)()")
         assert again == place(tmp_path, name)
 
+    # One whose directory is gone meanwhile keeps the actors that it has.
+    one, two = programs.values()
+    pid = one.ask("handle.pid()")
+    (tmp_path / "in one").rename(tmp_path / "elsewhere")
+    kill_zygotes(made)
+    answer = one.ask("on.spawn().place()")
+    assert answer.startswith("ActorDied: ")
+    assert "on host b: the zygote died, and no other one can be started" in answer
+    assert str(tmp_path / "in one") in answer
+    assert one.ask("handle.pid()") == pid
+    assert two.ask("on.spawn().place()") == place(tmp_path, "two")
 
-def broken(python: Path) -> None:
+
+def move(path: Path) -> None:
+    path.rename(path.parent / "elsewhere")
+
+
+def spoil(python: Path) -> None:
     python.unlink()
     python.write_text("#!/bin/sh\nexit 7\n")
     python.chmod(0o700)
 
 
-def moved(path: Path) -> None:
-    path.rename(path.parent / "elsewhere")
+LACKS: list[tuple[Callable[[Path], None], str, str]] = [
+    (move, "one/bin/python", "host b cannot take part: it has no interpreter {}:"),
+    (move, "in two", "host b cannot take part: it has no directory {}, in which"),
+    (spoil, "three/bin/python", "on host b: the zygote, from which actors are"),
+]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "what", "said"),
-    [
-        (moved, "one/bin/python", "host b cannot take part: it has no interpreter {}:"),
-        (moved, "in one", "host b cannot take part: it has no directory {}, in which"),
-        (broken, "one/bin/python", "on host b: the zygote, from which actors are"),
-    ],
-    ids=["no interpreter", "no directory", "a broken interpreter"],
-)
 def test_what_a_host_lacks_for_one_program_is_named_and_others_go_on(
-    placed: Callable[[str], Program],
-    tmp_path: Path,
-    spoil: Callable[[Path], None],
-    what: str,
-    said: str,
+    placed: Callable[[str], Program], tmp_path: Path
 ) -> None:
-    other, program = placed("two"), placed("one")
-    spoil(tmp_path / what)
-
-    answer = program.ask("on.spawn().place()")
-
-    assert answer.startswith("ActorDied: ")
-    assert said.format(tmp_path / what) in answer
-    assert other.ask("on.spawn().place()") == place(tmp_path, "two")
-
-
-@pytest.mark.parametrize("what", ["one/bin/python", "in one"])
-def test_what_a_host_has_lost_meanwhile_is_named(
-    made: Cluster, placed: Callable[[str], Program], tmp_path: Path, what: str
-) -> None:
-    program = placed("one")
-    pid = program.ask("(handle := on.spawn()).pid()")
-    moved(tmp_path / what)
-    kill_zygotes(made)
-
-    answer = program.ask("on.spawn().place()")
-
-    assert answer.startswith("ActorDied: ")
-    assert "on host b: the zygote died, and no other one can be started" in answer
-    assert str(tmp_path / what) in answer
-    assert program.ask("handle.pid()") == pid
+    other = placed("other")
+    for name, (fault, what, said) in zip(("one", "two", "three"), LACKS):
+        program = placed(name)
+        fault(tmp_path / what)
+        answer = program.ask("on.spawn().place()")
+        assert answer.startswith("ActorDied: ")
+        assert said.format(tmp_path / what) in answer
+    assert other.ask("on.spawn().place()") == place(tmp_path, "other")

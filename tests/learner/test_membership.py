@@ -11,7 +11,7 @@ import pytest
 import mooactor as moo
 from tests.conftest import eventually
 from tests.learner.member import Member
-from tests.processes import Process
+from tests.processes import Process, stop
 
 
 def test_ranks_epochs_and_members_are_the_same_for_all(members: Any) -> None:
@@ -53,10 +53,8 @@ def _disagree(group: Any, how: str) -> str:
     return "no error"
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_a_mismatch_is_the_same_clear_error_on_all_ranks(
-    members: Any, size: int
-) -> None:
+def test_a_mismatch_is_the_same_clear_error_on_all_ranks(members: Any) -> None:
+    size = 3
     group = members(size)
     for how in (
         *("size", "shape", "dtype", "op", "list", "types", "order", "kind", "root"),
@@ -70,30 +68,8 @@ def test_a_mismatch_is_the_same_clear_error_on_all_ranks(
         assert sums == [[float(size)] * 2] * size
 
 
-def test_calls_stay_in_step_after_one_with_types_that_another_had_not(
-    members: Any,
-) -> None:
-    """A call counts once, however many types of tensors each member passed."""
-    found = members(2).run.call(_sums_after_a_mismatch).get()
-    assert found == [[2.0 * call for call in range(5)]] * 2
-
-
-def _sums_after_a_mismatch(group: Any) -> list[float]:
-    types = ["f4", "f8", "i4"] if group.rank else ["f4"]
-    with pytest.raises(ValueError, match=r"type 1 of 3|rank 0 called"):
-        group.allreduce([np.ones(3, t) for t in types], op="sum").wait()
-    sums = []
-    for call in range(5):
-        array = np.full(3, call, np.float64)
-        group.allreduce(array, op="sum").wait()
-        sums.append(float(array[0]))
-    return sums
-
-
 @pytest.mark.parametrize("elements", [10, 1_000_000])
-def test_a_killed_member_is_named_to_all_others_long_before_the_timeout(
-    members: Any, elements: int
-) -> None:
+def test_a_killed_member_is_named_to_all_others(members: Any, elements: int) -> None:
     group = members(4, min_size=2)
     pids = group.call(Member.pid).get()
     for victim in (1, 2, 0):  # ranks of the four, the three, the two
@@ -104,9 +80,8 @@ def test_a_killed_member_is_named_to_all_others_long_before_the_timeout(
         with pytest.raises(moo.ActorDied):
             refs.pop(victim).get()
         seen = [ref.get() for ref in refs]
-        assert {(rank, where) for _, rank, where, _ in seen} == {(victim, epoch)}
+        assert {(rank, where) for _, rank, where in seen} == {(victim, epoch)}
         assert len({count for count, *_ in seen}) == 1
-        assert min(waited for *_, waited in seen) < 10.0
         group = moo.Group([h for rank, h in enumerate(group) if rank != victim])
         if len(group) > 1:
             sums = group.call(Member.reduce_often, elements, 3).get()
@@ -126,11 +101,15 @@ def _wait_until_busy(pids: list[int]) -> None:
 
 def test_a_stopped_member_is_waited_for(members: Any) -> None:
     group = members(3)
+    pid = group[2].pid()
     refs = [member.reduce_often.remote(1000, 300) for member in group[:2]]
-    group[2].freeze(0.5)
-    refs.append(group[2].reduce_often.remote(1000, 300))
-    for ref in refs:
-        assert ref.get() == [3.0] * 300
+    stop(pid)
+    try:
+        refs.append(group[2].reduce_often.remote(1000, 300))
+        assert moo.wait(refs, timeout=0.5)[0] == []
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert moo.get(refs) == [[3.0] * 300] * 3
 
 
 def test_a_newcomer_gets_what_the_others_have(members: Any, spawn: Any) -> None:
@@ -208,32 +187,6 @@ def test_who_does_not_come_is_named_in_the_timeout(members: Any) -> None:
     group.call(Member.barrier).get()
 
 
-def test_a_wait_with_a_timeout_can_be_repeated(members: Any) -> None:
-    group = members(2)
-    assert group[0].run(_start_and_wait_briefly) == "not done"
-    ref = group[0].run.remote(_wait_again)
-    group[1].reduce_often(300_000, 1)
-    assert ref.get() == 2.0
-
-
-_kept: list[Any] = []
-
-
-def _start_and_wait_briefly(group: Any) -> str:
-    array = np.ones(300_000, np.float32)
-    _kept[:] = [array, group.allreduce(array, op="sum")]
-    try:
-        _kept[1].wait(timeout=0.05)
-    except moo.CallTimeout:
-        return "not done"
-    return "done"
-
-
-def _wait_again(group: Any) -> float:
-    _kept[1].wait()
-    return float(_kept[0][-1])
-
-
 def test_a_group_that_does_not_form_says_how_many_there_are(spawn: Any) -> None:
     with pytest.raises(moo.CallTimeout, match="1 of 2 members"):
         spawn(Member).join("lonely", 2, timeout=0.2)
@@ -245,12 +198,10 @@ def test_another_min_size_is_refused(members: Any, spawn: Any) -> None:
         spawn(Member).join(group[0].ask("name"), 3)
 
 
-@pytest.mark.parametrize(("min_size", "timeout"), [(0, 1.0), (65, 1.0), (1, 0.0)])
-def test_a_senseless_group_is_refused(
-    session: Any, min_size: int, timeout: float
-) -> None:
-    with pytest.raises(ValueError, match=r"^(min_size|timeout)=.* must be"):
-        moo.LearnerGroup("senseless", min_size, timeout=timeout)
+def test_a_senseless_group_is_refused(session: Any) -> None:
+    for min_size, timeout in ((0, 1.0), (65, 1.0), (1, 0.0)):
+        with pytest.raises(ValueError, match=r"^(min_size|timeout)=.* must be"):
+            moo.LearnerGroup("senseless", min_size, timeout=timeout)
 
 
 def test_the_driver_can_be_a_member_and_leaves_nothing(session: Any) -> None:

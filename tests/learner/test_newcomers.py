@@ -78,18 +78,3 @@ def test_it_is_the_last_barrier_that_counts(members: Any) -> None:
             late.join(name, 2, 0, 0.2)
     finally:
         moo.kill(late)
-
-
-def test_after_failures_a_barrier_that_succeeds_lets_in_who_waits(members: Any) -> None:
-    group = members(2)
-    late: Any = moo.spawn(Member)
-    try:
-        for end in [group[0].barrier.remote(), group[1].run.remote(add_up)]:
-            with pytest.raises(ValueError, match="disagree"):
-                end.get()
-        joined = late.join.remote(group[0].ask("name"), 2)
-        while group[0].ask("size") == 2:  # from then on its word is needed, too
-            group.call(Member.barrier).get()
-        assert joined.get() == 2
-    finally:
-        moo.kill(late)

@@ -20,61 +20,24 @@ def _matrix() -> Any:
     return np.arange(24.0).reshape(4, 6)
 
 
-def _twice() -> Any:
-    tensor = torch.ones(5)
-    return [torch.ones(2), tensor, tensor], None
-
-
-def _halves() -> Any:
-    array = np.ones(10)
-    return [array[:6], array[4:]], None
-
-
-def _whole_and_row() -> Any:
-    matrix = _matrix()
-    return {"all": matrix, "row": matrix[2, ::2]}, None
-
-
-def _across_libraries() -> Any:
-    tensor = torch.ones(9)
-    return [tensor, tensor.numpy()], None
-
-
-def _out_behind() -> Any:
-    array = np.ones(10)
-    return [array[:8]], [array[2:]]
-
-
-def _out_of_another() -> Any:
+def refused() -> list[tuple[Any, Any, str]]:
+    """Tensors, their results, and the words of the refusal."""
+    tensor, array, matrix, out = torch.ones(9), np.ones(10), _matrix(), np.ones(4)
     a, b = np.ones(4), np.ones(4)
-    return [a, b], [b, a]
-
-
-def _out_twice() -> Any:
-    out = np.ones(4)
-    return [np.ones(4), np.ones(4)], [out, out]
-
-
-def _expanded() -> Any:
-    return [torch.ones(3), torch.ones(3, 1).expand(3, 10**9)], None
-
-
-def _windows() -> Any:
-    array = np.ones(10)
-    return [np.lib.stride_tricks.as_strided(array, (8, 3), (8, 8))], None
-
-
-REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "the same tensor twice": (_twice, "tensor 1 and tensor 2 share memory"),
-    "overlapping halves": (_halves, "tensor 0 and tensor 1 share memory"),
-    "a row of a matrix": (_whole_and_row, "tensor 'all' and tensor 'row' share memory"),
-    "a tensor and its array": (_across_libraries, "tensor 0 and tensor 1 share memory"),
-    "out= behind its tensor": (_out_behind, "result 0 of out= and tensor 0 share"),
-    "out= of another's": (_out_of_another, "result . of out= and tensor . share"),
-    "out= twice": (_out_twice, "result 0 of out= and result 1 of out= share"),
-    "an expanded tensor": (_expanded, "tensor 1: its elements share memory"),
-    "sliding windows": (_windows, "tensor 0: its elements share memory"),
-}
+    row = {"all": matrix, "row": matrix[2, ::2]}
+    expanded = torch.ones(3, 1).expand(3, 10**9)
+    windows = np.lib.stride_tricks.as_strided(array, (8, 3), (8, 8))
+    return [
+        ([torch.ones(2), tensor, tensor], None, "tensor 1 and tensor 2 share memory"),
+        ([array[:6], array[4:]], None, "tensor 0 and tensor 1 share memory"),
+        (row, None, "tensor 'all' and tensor 'row' share memory"),
+        ([tensor, tensor.numpy()], None, "tensor 0 and tensor 1 share memory"),
+        ([array[:8]], [array[2:]], "result 0 of out= and tensor 0 share"),
+        ([a, b], [b, a], "result . of out= and tensor . share"),
+        ([a, b], [out, out], "result 0 of out= and result 1 of out= share"),
+        ([torch.ones(3), expanded], None, "tensor 1: its elements share memory"),
+        ([windows], None, "tensor 0: its elements share memory"),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -83,17 +46,13 @@ def alone(session: Any) -> Any:
         yield group
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_shares_memory_is_refused_and_nothing_is_sent(
-    alone: Any, case: str
-) -> None:
-    make, words = REFUSED[case]
-    tensors, out = make()
-    with pytest.raises(ValueError, match=words) as refused:
-        alone.allreduce(tensors, op="sum", out=out)
-    assert "\n" not in str(refused.value)
-    assert alone.statistics()["pending"] == 0
-    alone.allreduce(np.ones(3)).wait()
+def test_what_shares_memory_is_refused_and_nothing_is_sent(alone: Any) -> None:
+    for tensors, out, words in refused():
+        with pytest.raises(ValueError, match=words) as told:
+            alone.allreduce(tensors, op="sum", out=out)
+        assert "\n" not in str(told.value)
+        assert alone.statistics()["pending"] == 0
+        alone.allreduce(np.ones(3)).wait()
 
 
 def test_disjoint_views_of_one_memory_are_taken(alone: Any) -> None:

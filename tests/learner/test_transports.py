@@ -14,7 +14,6 @@ import pytest
 import mooactor as moo
 from tests.actors.networks.conftest import STAND_IN, obstacle
 from tests.conftest import running_session
-from tests.learner.conftest import MEDIA
 from tests.learner.member import Member
 
 
@@ -45,35 +44,10 @@ def _plain(no_session: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOOACTOR_TRANSPORT", raising=False)
 
 
-def test_on_one_host_they_share_memory() -> None:
-    with members("", "") as made:
-        assert transports(made) == ["shm", "shm"]
-        assert made[0].ask("__repr__").endswith(", shm>")
-        found = made[1].ask("statistics")
-        assert (found["hosts"], found["transport"]) == (1, "shm")
-
-
 def test_what_init_was_given_holds_for_them() -> None:
     with members("", "", "", transport="tcp") as made:
         assert transports(made) == ["tcp"] * 3
         assert made[2].ask("__repr__").endswith("3 hosts, tcp>")
-
-
-def test_so_does_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOOACTOR_TRANSPORT", "tcp")
-    with members("", "") as made:
-        assert transports(made) == ["tcp", "tcp"]
-
-
-@pytest.mark.parametrize("medium", MEDIA)
-def test_an_actor_may_have_variables_of_its_own(medium: str) -> None:
-    with running_session():
-        group = moo.on(Member, env=MEDIA[medium]).group(2)
-        group.join.call("own", 2, 2).get()
-        expected = {"shm": "shm", "ring": "tcp"}[medium]
-        assert group.call(Member.ask, "transport").get() == [expected] * 2
-        for member in group:
-            moo.kill(member)
 
 
 def test_members_of_one_host_say_the_same() -> None:
@@ -90,15 +64,6 @@ def test_a_fabric_is_used_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         assert transports(made) == ["ofi", "ofi"]
         refs = [member.reduce_often.remote(1_000_000, 2) for member in made]
         assert moo.get(refs) == [[2.0, 2.0]] * 2
-
-
-@pytest.mark.slow
-def test_without_one_it_is_tcp_if_that_is_allowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("MOOACTOR_FABRIC", "of no name")
-    with members("a", "b", transport=["ofi", "tcp"]) as made:
-        assert transports(made) == ["tcp", "tcp"]
 
 
 def test_before_they_have_met_nothing_is_said() -> None:
@@ -145,19 +110,3 @@ def test_they_listen_where_they_are_told_to(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("MOOACTOR_BIND", "127.0.0.1")
     with members("a", "b") as made:
         assert addresses(made) == {"127.0.0.1"}
-
-
-@pytest.mark.parametrize("stripes", [1, 4])
-def test_a_ring_has_as_many_connections_as_asked_for(
-    stripes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if stripes > 1:
-        monkeypatch.setenv("MOOACTOR_STRIPES", str(stripes))
-    with members("a", "b") as made:
-        for member in made:
-            assert len(connections(member)) == 2 * stripes
-
-
-def test_another_min_size_is_still_told_from_a_bad_address() -> None:
-    with members("", "") as made, pytest.raises(ValueError, match="another min_size"):
-        made[0].join("ways", 3)

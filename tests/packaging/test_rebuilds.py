@@ -111,22 +111,6 @@ def test_make_asks_each_time_and_does_nothing_while_the_answer_is_the_same(
     assert [compiles(False), compiles(False)] == [True, False]
 
 
-@needs_make
-def test_so_do_the_c_tests(headers: Callable[[bool], None], tmp_path: Path) -> None:
-    build = tmp_path / "objects"
-    target = f"{build}/core/crc32c.o"
-
-    def compiles(found: bool) -> bool:
-        headers(found)
-        words = ["make", "-C", str(ROOT / "tests/c"), f"BUILD={build}", target]
-        own = os.environ | {"MAKEFLAGS": ""}  # not those of `make -s test`
-        done = subprocess.run(words, capture_output=True, text=True, env=own)
-        assert done.returncode == 0, done.stderr
-        return "crc32c.c" in done.stdout
-
-    assert [compiles(f) for f in (True, True, False, False)] == [True, False] * 2
-
-
 def test_the_doctor_names_a_command_that_builds_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -139,17 +123,10 @@ def test_the_doctor_names_a_command_that_builds_again(
     assert f"make -C {ROOT}" in finding.remedy or f"-e {ROOT}" in finding.remedy
 
 
-def test_what_the_data_plane_says_is_what_the_doctor_knows() -> None:
-    source = ROOT / "cext" / "transport" / "ofi.c"
-    text = source.read_text().replace('"\n', "").replace(" " * 24 + '"', "")
-    assert rebuild.ADVICE in text
-
-
 @pytest.mark.parametrize(
     ("url", "ending"),
     [
         ("file:///a%20clone/of%20it", ["/a clone/of it"]),
-        ("https://example.org/it.whl", ["https://example.org/it.whl"]),
         (None, ["mooactor"]),
     ],
 )

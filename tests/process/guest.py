@@ -66,10 +66,6 @@ class Guest:
         """Make data, and have another actor add it up."""
         return int(other.total.options(retries=retries)(self.make(nbytes)))
 
-    def pass_on(self, other: Any, data: Any) -> int:
-        """Data that came from elsewhere goes to a third process."""
-        return int(other.total(data))
-
     def look_in(self, box: list[Any]) -> int:
         return int(box[0].get(timeout=30).sum())
 

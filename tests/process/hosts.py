@@ -405,6 +405,13 @@ class Hosts:
         self.agent.add(Lifeline(ours), actor_id, host)
         return self.handle(cls, actor_id)
 
+    def proxy_to(self, process_id: int) -> Proxy:
+        """From here on it is reached through a proxy, once it can be reached at all."""
+        ours = self.agent.members[process_id]
+        while ours.place is None:
+            threading.Event().wait(0.001)
+        return self.agent.proxy(process_id)
+
     def kill(self, handle: Any, number: int = signal.SIGKILL) -> None:
         """Kill its process; nobody is told of it."""
         os.kill(self.children[handle._actor_id].pid, number)

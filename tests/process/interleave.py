@@ -10,6 +10,7 @@ or in `until`, until it may go on. If all sleep, the schedule ends in an
 
 from __future__ import annotations
 
+import random
 import sys
 import threading
 import time
@@ -189,3 +190,30 @@ class Schedule:
             if sleeping:
                 time.sleep(20e-6)
             assert time.monotonic() < deadline, "a wake-up was not acted on"
+
+
+def seeded(seed: int) -> Callable[[Any], Any]:
+    rng = random.Random(seed)
+    favoured = rng.random() < 0.5  # to go on for a while with one, half of the time
+    last: list[Any] = [None]
+
+    def choose(ready: Any) -> Any:
+        if favoured and last[0] in ready and rng.random() < 0.8:
+            return last[0]
+        last[0] = rng.choice(ready)
+        return last[0]
+
+    return choose
+
+
+def preempting(at: int, to: int) -> Callable[[Any], Any]:
+    """Go on with the first thread that can, but at step `at` change to another."""
+    steps, current = [0], [0]
+
+    def choose(ready: Any) -> Any:
+        steps[0] += 1
+        if steps[0] == at:
+            current[0] = to
+        return ready[current[0] % len(ready)]
+
+    return choose

@@ -41,19 +41,6 @@ class Asks:
         (number,) = set(self.numbers().values())
         return number
 
-    def threads_for_torch(self) -> int:
-        """How many threads this process has more when it has computed."""
-        import torch
-
-        before = len(os.listdir("/proc/self/task"))
-        torch.ones(500_000).cos().sum()
-        return len(os.listdir("/proc/self/task")) - before
-
     def threads_of_the_zygote(self) -> int:
         zygote = Process.of(os.getppid()).zygote()
         return len(os.listdir(f"/proc/{zygote.pid}/task"))
-
-
-@moo.actor(max_concurrency=2)
-class AsksInThreads(Asks):
-    """Its methods run in threads that were started later."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import IO
 
 from tests.processes import Process
 
@@ -32,13 +33,15 @@ def run(
     )
 
 
-def start(path: Path, *args: str) -> subprocess.Popen[str]:
+def start(
+    path: Path, *args: str, stderr: int | IO[bytes] = subprocess.PIPE
+) -> subprocess.Popen[str]:
     """Start a program whose standard output and input are pipes."""
     return subprocess.Popen(
         [sys.executable, str(path), *args],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         cwd=path.parent,
         env=_environment(),

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
+import shutil
 import subprocess
-import sys
-import threading
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,26 +16,9 @@ import pytest
 
 import mooactor as moo
 from mooactor.process import directories
+from tests.actors.counter import Counter
+from tests.conftest import eventually
 from tests.process import programs
-
-_PEER = """
-import os, shutil, sys
-from mooactor.process import directories
-
-while os.path.exists(sys.argv[1]):
-    directories.remove_abandoned()
-    path, lock = directories.make()
-    open(f"{path}/used", "w").close()
-    directories.remove_abandoned()
-    os.stat(f"{path}/used")
-    os.stat(f"{path}/{directories.LOCK}")
-    if "abandon" in sys.argv:
-        os.close(lock)
-    else:
-        shutil.rmtree(path, ignore_errors=True)  # perhaps another has begun to help
-        os.close(lock)
-    print(".", end="", flush=True)
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -128,16 +110,14 @@ def test_what_nobody_has_locked_is_removed(base: Path) -> None:
     assert sorted(os.listdir(base)) == [f"{directories.PREFIX}file", "not-ours"]
 
 
-@pytest.mark.parametrize("name", ["examples", "main", "0.1.0", "test-Xy12ab"])
-@pytest.mark.parametrize("held", ["notes.txt", "lock", "folder/mooactor.lock"])
-def test_what_somebody_else_calls_so_is_left_alone(
-    base: Path, name: str, held: str
-) -> None:
-    theirs = base / f"{directories.PREFIX}{name}" / held
-    theirs.parent.mkdir(parents=True)
-    theirs.write_text("theirs")
-    directories.remove_abandoned()
-    assert theirs.read_text() == "theirs"
+def test_what_somebody_else_calls_so_is_left_alone(base: Path) -> None:
+    for name in ("examples", "main", "0.1.0", "test-Xy12ab"):
+        for held in ("notes.txt", "lock", "folder/mooactor.lock"):
+            theirs = base / f"{directories.PREFIX}{name}-{held[0]}" / held
+            theirs.parent.mkdir(parents=True)
+            theirs.write_text("theirs")
+            directories.remove_abandoned()
+            assert theirs.read_text() == "theirs"
 
 
 def put_before_rmdir(
@@ -192,58 +172,6 @@ def test_one_that_its_maker_has_locked_at_the_last_moment_is_spared(
     assert sorted(os.listdir(path)) == [directories.LOCK, "used"]
 
 
-@pytest.mark.slow
-def test_many_start_and_clean_up_beside_each_other(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    going = base / "going"
-    going.touch()
-    peers = [
-        subprocess.Popen(
-            [sys.executable, "-c", _PEER, str(going), *how],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for how in ([], [], ["abandon"], ["abandon"])
-    ]
-    try:
-        for peer in peers:
-            assert peer.stdout is not None
-            assert peer.stdout.read(1000) == "." * 1000, peer.communicate()[1]
-    finally:
-        going.unlink()
-        results = [peer.communicate()[1] for peer in peers]
-    assert results == [""] * len(peers)
-    monkeypatch.undo()
-    directories.remove_abandoned()
-    assert programs.sessions() == []
-
-
-def test_one_that_is_written_to_goes_when_that_ends(base: Path) -> None:
-    path, lock = directories.make()
-    os.close(lock)
-    os.mkdir(f"{path}/sub")
-    over = threading.Event()
-
-    def write() -> None:
-        number = 0
-        while not over.is_set():
-            with contextlib.suppress(OSError):
-                open(f"{path}/{number}", "w").close()
-            number += 1
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    for _ in range(20):
-        directories.remove(path)
-    over.set()
-    writer.join()
-    assert directories.remove(path)
-    assert os.listdir(base) == []
-    assert directories.remove(path), "and again"
-
-
 def test_it_is_made_in_the_next_place_if_one_takes_none(
     base: Path, monkeypatch: pytest.MonkeyPatch, own: Callable[[tuple[str, int]], str]
 ) -> None:
@@ -262,3 +190,78 @@ def test_if_none_takes_one_each_reason_is_given(
     with pytest.raises(moo.MooError, match="set TMPDIR") as caught:
         directories.make()
     assert str(caught.value).endswith(f"; {base}: No space left on device")
+
+
+def test_a_runtime_directory_of_a_login_is_the_last_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
+    assert directories.bases()[-1] == "/run/user/0"
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert directories.bases() == list(dict.fromkeys([tempfile.gettempdir(), "/tmp"]))
+
+
+# -- a directory that is gone, or full -------------------------------------------
+
+
+@moo.actor
+class Asker:
+    def ask(self, other: Any) -> int:
+        return other.add()
+
+
+def test_first_calls_fail_with_what_to_do_once_somebody_has_removed_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls between processes that know each other go on."""
+    temporary = Path(tempfile.gettempdir())  # a short path, as those of sockets must be
+    monkeypatch.setattr(directories, "_usable", lambda: [str(temporary)])
+    before = set(temporary.glob(f"{directories.PREFIX}*"))
+    with moo.init(logs=False):
+        asker = moo.spawn(Asker)
+        assert asker.ask(moo.spawn(Counter)) == 1
+        (directory,) = set(temporary.glob(f"{directories.PREFIX}*")) - before
+        strangers = moo.on(Counter).group(2)
+        assert eventually(lambda: all(a.state == "running" for a in moo.actors()))
+        shutil.rmtree(directory)
+        what = r"was removed .* moo\.init\(\)"
+        for call, ran in ((strangers[0].add, False), (asker.ask, True)):
+            args = strangers[1:] if ran else ()
+            with pytest.raises(moo.ActorUnavailable, match=what) as caught:
+                call(*args)
+            assert caught.value.delivered is ran  # `ask` has run
+        with pytest.raises(moo.ActorUnavailable, match="was removed"):
+            strangers.add.call().get()
+
+
+PROGRAM = """
+    import mooactor as moo
+
+    class Actor:
+        def one(self) -> int:
+            return 1
+
+    print(moo.spawn(Actor).one())
+"""
+
+
+def test_the_error_of_a_full_file_system_names_it_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = programs.write(tmp_path / "main.py", PROGRAM)
+    # A short path: those of sockets must be.
+    with tempfile.TemporaryDirectory(dir="/tmp") as full:
+        options = ["-t", "tmpfs", "-o", "size=64k", "moo-full", full]
+        mount = ["mount", *options]
+        if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+            pytest.skip("mounting takes root")
+        try:
+            Path(full, "filler").write_bytes(bytes(1 << 16))
+            monkeypatch.setenv("TMPDIR", full)
+            done = programs.run(path)
+        finally:
+            subprocess.run(["umount", "-l", full], check=True)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert f"No space left on device in {full}/" in last
+    assert "make room there, or set TMPDIR to a directory that has some" in last

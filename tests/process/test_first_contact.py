@@ -8,8 +8,8 @@ wall, and comes to nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,11 @@ import pytest
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.conftest import running_session
-from tests.pace import Pace
+from tests.gates import wait_at
 from tests.tensors.conftest import silence
 from tests.tensors.endpoints import Endpoint
 
 SIZE = 1 << 20
-#: In seconds: less than a first contact takes, for a call that does without it.
-SOON_S = 2.0
 
 Address = tuple[str, int]
 
@@ -41,7 +39,7 @@ def misdirect(other: int, endpoint: bytes, address: Address) -> None:
 
 @moo.actor
 class Party:
-    """What the tests need of an actor of either kind."""
+    """What the tests need of an actor."""
 
     def endpoint(self) -> tuple[int, bytes]:
         return process_id(), current_runtime().plane.endpoint()
@@ -52,8 +50,8 @@ class Party:
     def ping(self) -> int:
         return 1
 
-    def nap(self) -> None:
-        time.sleep(0.2)
+    def wait(self, gate: str) -> None:
+        wait_at(gate)
 
     def make(self) -> Any:
         return np.ones(SIZE, np.uint8)
@@ -63,23 +61,6 @@ class Party:
 
     def take_inside(self, box: list[Any]) -> int:
         return int(box[0].get()[0])
-
-    def call_make(self, other: Any) -> int:
-        return int(other.make()[0])
-
-
-@moo.actor
-class Loop:
-    """One whose methods share an event loop."""
-
-    def misdirect(self, other: int, endpoint: bytes, address: Address) -> None:
-        misdirect(other, endpoint, address)
-
-    async def ping(self) -> int:
-        return 1
-
-    async def call_take(self, other: Any) -> int:
-        return int(await other.take.remote(np.ones(SIZE, np.uint8)))
 
 
 @pytest.fixture(scope="module")
@@ -94,90 +75,48 @@ def address() -> Iterator[Address]:
         yield address
 
 
-def result_asked_for_by_it(owner: Any, other: Any) -> Any:
-    return other.call_make.remote(owner)
-
-
-def result_passed_on_to_it(owner: Any, other: Any) -> Any:
-    owner.nap.tell()  # so that it is known who wants the result before there is one
-    return other.take.remote(owner.make.remote())
-
-
-def argument_sent_from_a_loop(owner: Any, other: Any) -> Any:
-    return owner.call_take.remote(other)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "start"),
-    [
-        (Party, result_asked_for_by_it),
-        (Party, result_passed_on_to_it),
-        (Loop, argument_sent_from_a_loop),
-    ],
-)
-def test_an_actor_serves_others_while_it_looks_for_one(
-    spawn: Callable[..., Any],
-    address: Address,
-    kind: type,
-    start: Callable[[Any, Any], Any],
+def test_an_actor_serves_others_while_it_looks_for_one_that_wants_its_result(
+    spawn: Callable[..., Any], address: Address, tmp_path: Path
 ) -> None:
-    owner, other = spawn(kind), spawn(Party)
+    owner, other, gate = spawn(Party), spawn(Party), tmp_path / "gate"
     owner.misdirect(*other.endpoint(), address)
-    call(owner.ping)
-    ref = start(owner, other)
-    assert serves(owner.ping, while_pending=ref)
+    ping(owner)
+    owner.wait.tell(str(gate))
+    ref = other.take.remote(owner.make.remote())
+    gate.touch()  # it was known who wants the result before there is one
+    assert served(owner, ref)
     with pytest.raises(moo.ActorUnavailable):
         ref.get()
-    with Pace() as pace:
-        call(other.ping)
-        assert pace.seconds() < SOON_S
+    ping(other)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["take", "take_inside"])
 def test_so_does_a_driver_whose_values_are_wanted_by_it(
-    spawn: Callable[..., Any], address: Address, method: str
+    spawn: Callable[..., Any], address: Address
 ) -> None:
     bystander, other = spawn(Party), spawn(Party)
     misdirect(*other.endpoint(), address)
-    call(bystander.ping)
+    ping(bystander)
     value = moo.put(np.ones(SIZE, np.uint8))
-    with Pace() as pace:
-        if method == "take":
-            ref = other.take.remote(value)
-        else:
-            ref = other.take_inside.remote([value])
-        assert pace.seconds() < SOON_S
-    assert serves(bystander.ping, while_pending=ref)
-    with pytest.raises(moo.ActorUnavailable):
-        ref.get()
-
-
-@pytest.mark.slow
-def test_a_plain_program_is_told_at_once_what_was_tried(
-    spawn: Callable[..., Any], address: Address
-) -> None:
-    other = spawn(Party)
-    misdirect(*other.endpoint(), address)
+    refs = other.take.remote(value), other.take_inside.remote([value])
+    for ref in refs:
+        assert served(bystander, ref) or ref is refs[1]
+        with pytest.raises(moo.ActorUnavailable):
+            ref.get()
     with pytest.raises(moo.ActorUnavailable, match="did not answer"):
         other.take(np.ones(SIZE, np.uint8))
 
 
-def call(ping: Any) -> float:
-    """The seconds that a call takes."""
-    began = time.monotonic()
-    assert ping.remote().get(timeout=60) == 1
-    return time.monotonic() - began
+def ping(actor: Any) -> None:
+    assert actor.ping.remote().get(timeout=60) == 1
 
 
-def serves(ping: Any, *, while_pending: Any) -> bool:
-    """Whether each of many calls, made until the other one has ended, takes less than
-    half of that time."""
-    began, slowest = time.monotonic(), 0.0
-    while not while_pending.done():
-        slowest = max(slowest, call(ping))
-        time.sleep(0.02)
-    took = time.monotonic() - began
-    assert took > 2, "there was nothing to wait for"
-    return slowest < took / 2
+def served(actor: Any, pending: Any) -> bool:
+    """Whether many calls ended before the pending one, which takes seconds. If it held
+    them up, there would be one."""
+    calls = 0
+    while not pending.done():
+        ping(actor)
+        calls += 1
+    return calls > 20

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Futures that several threads use at the same moment, line by line."""
+"""A future that several threads use at the same moment, line by line: the first end
+decides, what must happen before it is seen has happened, and all listeners are told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,79 +12,91 @@ import pytest
 
 from mooactor.process.objects import future as future_module
 from mooactor.process.objects.future import Future
-from tests.process.interleave import Lock, Schedule
-from tests.process.test_interleavings import preempting
-
-Parts = dict[str, Callable[[], object]]
+from tests.process.interleave import Lock, Schedule, seeded
 
 
-@pytest.fixture
-def in_any_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[[Callable[[], tuple[Parts, Callable[[], object]]]], None]:
-    """Run two parts of something in a thread each, with every schedule that changes
-    once from the one to the other, at some line; the last function checks it."""
+class Race:
+    """Threads that end one future, each with an error and a step before it; one that
+    looks at it; and two that listen."""
 
-    def run(
-        begin: Callable[[], tuple[Parts, Callable[[], object]]], at: int, first: int
-    ) -> int:
-        parts, check = begin()
-        schedule = Schedule(preempting(at, 1), [future_module], lambda: True)
+    def __init__(self, choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        watched = [future_module, sys.modules[__name__]]
+        schedule = self.schedule = Schedule(choose, watched, lambda: True)
         locks = SimpleNamespace(RLock=lambda: Lock(schedule))
         monkeypatch.setattr(future_module, "threading", locks)
-        names = sorted(parts, reverse=bool(first))
-        threads = [schedule.add(name, parts[name]) for name in names]
-        schedule.run([])
-        assert [one.error for one in threads] == [None] * len(threads)
-        assert check(), schedule.history
-        return len(schedule.history)
+        self.future = Future()
+        self.told: list[int] = []  # whose steps have been done
+        self.won: list[int] = []
+        self.heard: set[str] = set()
+        self.too_early: list[str] = []
+        self.threads = [
+            schedule.add(f"ends{n}", lambda n=n: self.end(n)) for n in (1, 2)
+        ]
+        self.threads.append(schedule.add("looks", self.look))
+        self.threads += [schedule.add(n, lambda n=n: self.listen(n)) for n in "ab"]
 
-    def run_all(begin: Callable[[], tuple[Parts, Callable[[], object]]]) -> None:
-        for first in (0, 1):
-            steps = at = 1
-            while at <= steps:
-                steps, at = run(begin, at, first), at + 1
+    def end(self, number: int) -> None:
+        if self.future.set_error(
+            ValueError(number), lambda _: self.told.append(number)
+        ):
+            self.won.append(number)
+        self.check(f"ends{number}")
 
-    return run_all
+    def look(self) -> None:
+        while not self.future.state:
+            pass
+        self.check("looks")
+
+    def listen(self, name: str) -> None:
+        self.future.listen(lambda: self.heard.add(name))
+
+    def check(self, who: str) -> None:
+        """The end is seen here."""
+        failure = self.future.failure()
+        assert failure is not None
+        if failure.args[0] not in self.told:
+            self.too_early.append(who)
+
+    def run(self) -> None:
+        self.schedule.run([])
+        assert [thread.error for thread in self.threads] == [None] * 5
+        assert self.too_early == []
+        failure = self.future.failure()
+        assert failure is not None
+        assert self.won == list(failure.args)
+        assert set(self.told) == set(self.won)
+        assert self.heard == {"a", "b"}
 
 
-def test_the_first_two_listeners_are_both_told(in_any_order: Any) -> None:
-    def begin() -> Any:
-        future, told = Future(), list[str]()
-        parts = {
-            "one": lambda: future.listen(lambda: told.append("one")),
-            "other": lambda: future.listen(lambda: told.append("other")),
-        }
-        return parts, lambda: future.set_value(3) and set(told) == {*parts}
-
-    in_any_order(begin)
-
-
-def test_a_listener_is_told_of_an_end_that_comes_at_the_same_moment(
-    in_any_order: Any,
+def test_of_several_ends_one_is_seen_after_its_step_and_every_listener_is_told(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def begin() -> Any:
-        future, told = Future(), list[str]()
-        parts = {
-            "listener": lambda: future.listen(lambda: told.append("listener")),
-            "end": lambda: future.set_value(3),
-        }
-        return parts, lambda: told and future.unwrap() == 3
-
-    in_any_order(begin)
+    for seed in range(40):
+        Race(seeded(seed), monkeypatch).run()
 
 
-def test_a_result_that_two_threads_read_at_once_is_one_object(
-    in_any_order: Any,
-) -> None:
-    class Raw:
-        def value(self) -> object:
-            return object()
+def test_a_step_that_a_signal_cut_short_is_done_by_the_next_end() -> None:
+    future, told = Future(), []
 
-    def begin() -> Any:
-        future, got = Future(), list[object]()
-        future.set_raw(Raw())
-        parts = dict.fromkeys(("one", "other"), lambda: got.append(future.unwrap()))
-        return parts, lambda: got[0] is got[1]
+    def interrupted(future: Future) -> None:
+        told.append("begun")
+        if len(told) == 1:
+            raise KeyboardInterrupt
 
-    in_any_order(begin)
+    with pytest.raises(KeyboardInterrupt):
+        future.set_error(ValueError("first"), interrupted)
+    assert not future.state and future.is_decided()
+    assert future.set_value("later") is False
+    assert told == ["begun", "begun"]
+    assert repr(future.failure()) == repr(ValueError("first"))
+
+
+def test_a_step_that_fails_of_itself_ends_it_all_the_same() -> None:
+    future = Future()
+
+    def fails(future: Future) -> None:
+        raise MemoryError("no room to tell")
+
+    with pytest.raises(MemoryError):
+        future.set_error(ValueError("first"), fails)
+    assert repr(future.failure()) == repr(ValueError("first"))

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: MIT
+"""The housekeeper's thread wakes up for what falls due while it sleeps."""
+
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from time import perf_counter
 
 import pytest
 
@@ -55,3 +59,31 @@ def test_what_falls_due_while_it_goes_to_sleep_is_looked_at(house: House) -> Non
     house.housekeeper.start()
     house.housekeeper.arm()
     assert eventually(house.has_looked)
+
+
+def test_an_action_that_is_due_sooner_than_others_wakes_it() -> None:
+    house, acted = House(0), threading.Event()
+    keeper = house.housekeeper
+    keeper.start()
+    try:
+        assert eventually(lambda: keeper._wakes_at == float("inf"))
+        keeper.at(perf_counter() + 3600.0, lambda: None)
+        assert eventually(lambda: 0.0 < keeper._wakes_at < float("inf"))
+        keeper.at(perf_counter() + 0.01, acted.set)
+        assert acted.wait(60)
+    finally:
+        house.close()
+
+
+def test_an_action_that_fails_does_not_end_its_thread(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    house, acted = House(0), threading.Event()
+    house.housekeeper.start()
+    try:
+        house.housekeeper.at(0.0, lambda: print(1 / 0))
+        house.housekeeper.at(0.0, acted.set)
+        assert acted.wait(60)
+    finally:
+        house.close()
+    assert "the housekeeper failed" in capfd.readouterr().err

@@ -5,25 +5,22 @@ from __future__ import annotations
 
 import gc
 import tempfile
-import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, OutOfMemory
-from mooactor.process.objects import inbound
 from mooactor.process.objects.future import AttachedReply
 from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.transfer import Transfer
 from mooactor.tensors import DataPlane
 from mooactor.tensors.network import Network
 from tests.conftest import eventually
-from tests.interruptions import Point, points
+from tests.interruptions import Interruption, sampled
 
 MB = 1 << 20
 KEY = b"a key for these tests"
@@ -95,22 +92,17 @@ def test_what_exceeds_the_bound_waits_and_comes_in_order(desk: Desk) -> None:
     assert not desk.inbound.busy
 
 
-def test_beside_the_largest_there_is_room_for_another(desk: Desk) -> None:
+def test_small_data_does_not_wait_behind_large_and_there_is_room_beside_the_largest(
+    desk: Desk,
+) -> None:
     desk.send(60 * MB)
-    desk.send(8 * MB)
-    desk.send(2 * MB)
-    assert (desk.under_way(), desk.waiting()) == (2, 1)
-    desk.wait(3)
-    assert desk.is_empty()
-
-
-def test_small_data_does_not_wait_behind_large(desk: Desk) -> None:
-    for _ in range(4):
+    for _ in range(3):
         desk.send(8 * MB)
-    assert desk.waiting() == 2
+    assert (desk.under_way(), desk.waiting()) == (2, 2)
     desk.send(1000)
     assert desk.waiting() == 2
     desk.wait(5)
+    assert desk.is_empty()
 
 
 def test_a_record_with_many_parts_is_whole_or_not_there(desk: Desk) -> None:
@@ -138,6 +130,7 @@ def test_arguments_count_until_they_are_released(desk: Desk) -> None:
 def test_if_nothing_can_run_one_more_argument_is_let_in(desk: Desk) -> None:
     held = [desk.send(8 * MB, argument=True) for _ in range(3)]
     desk.wait(2)
+    assert not desk.inbound.look() and desk.waiting() == 1
     desk.stuck = True
     desk.wait(3)
     for transfer in held:
@@ -145,16 +138,14 @@ def test_if_nothing_can_run_one_more_argument_is_let_in(desk: Desk) -> None:
     assert desk.is_empty()
 
 
-@pytest.mark.parametrize("which", [0, 3])
-def test_what_is_cancelled_ends_whether_under_way_or_waiting(
-    desk: Desk, which: int
-) -> None:
-    inbound = [desk.send(8 * MB) for _ in range(4)]
-    desk.inbound.cancel(inbound[which])
-    assert isinstance(inbound[which].error, Cancelled)
-    desk.inbound.cancel(inbound[which])
-    desk.wait(4)
-    assert [a.error is None for a in inbound].count(False) == 1
+def test_what_is_cancelled_ends_whether_under_way_or_waiting(desk: Desk) -> None:
+    inbound = [desk.send(8 * MB) for _ in range(5)]
+    for which in (0, 4):
+        for _ in range(2):
+            desk.inbound.cancel(inbound[which])
+        assert isinstance(inbound[which].error, Cancelled)
+    desk.wait(5)
+    assert [a.error is None for a in inbound] == [False, True, True, True, False]
     assert desk.is_empty()
     inbound.clear()
     assert eventually(lambda: not desk.sender.statistics()["leases"])
@@ -197,38 +188,6 @@ def test_a_lost_sender_fails_what_is_under_way_and_what_waits(desk: Desk) -> Non
     assert desk.is_empty()
 
 
-class Emptied(deque[Any]):
-    """A queue that another thread empties just after one has seen that it is not
-    empty, or just before one takes something out of it."""
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __contains__(self, entry: object) -> bool:
-        return True
-
-
-def test_a_leader_that_was_overtaken_may_look_beside_the_next(desk: Desk) -> None:
-    desk.inbound._ended, desk.inbound._later = Emptied(), Emptied()
-    assert not desk.inbound.look()
-    calls: list[int] = []
-    then = lambda: (calls.append(1), desk.inbound._ended.clear())  # noqa: E731
-    desk.inbound._ended.append(SimpleNamespace(then=then))  # type: ignore[arg-type]
-    assert desk.inbound.look() and calls == [1]
-
-
-def test_it_is_closed_at_once_unless_another_thread_is_inside(desk: Desk) -> None:
-    desk.send(5)
-    began = time.perf_counter()
-    desk.inbound.close()
-    assert time.perf_counter() - began < inbound.CLOSE_S
-    assert not len(desk.inbound)
-    desk.inbound._inside.append(0)  # in a signal handler that does not return
-    desk.send(5)
-    desk.inbound.close()
-    assert time.perf_counter() - began > inbound.CLOSE_S
-
-
 def test_what_is_under_way_or_waits_ends_with_an_error_of_its_own(desk: Desk) -> None:
     transfers = [desk.send(8 * MB) for _ in range(4)]
     assert (desk.under_way(), desk.waiting()) == (2, 2)
@@ -239,39 +198,22 @@ def test_what_is_under_way_or_waits_ends_with_an_error_of_its_own(desk: Desk) ->
     assert desk.came == []
 
 
-def test_what_is_to_be_done_soon_is_done_once(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mooactor.process.objects.inbound.NEWS_S", 0.0)
-    done: list[int] = []
-    act: Callable[[], None] = lambda: done.append(1)  # noqa: E731
-    desk.inbound.soon(act)
-    assert desk.inbound.restless
-    assert desk.inbound.look()
-    assert done == [1]
-    assert not desk.inbound.restless
-
-
-@pytest.mark.parametrize("cancels", [False, True])
-def test_who_was_called_back_is_let_go_with_all_that_it_holds(
-    desk: Desk, cancels: bool
-) -> None:
+def test_who_was_called_back_is_let_go_with_all_that_it_holds(desk: Desk) -> None:
     """Among it the transfer, perhaps, and so the data, which waits for no collector."""
-    to = desk.receiver.process_id
-    data = [desk.sender.export(bytes(MB), to)]
-    reply = AttachedReply(b"", data, False, desk.receiver)
-    memo: dict[str, Any] = {}
-    came: list[int] = []
-    then = partial(lambda memo: came.append(len(memo)), memo)
-    transfer = desk.inbound.begin(reply, then, memo=memo)
-    lives = weakref.ref(reply)
     gc.disable()
     try:
-        if cancels:
-            desk.inbound.cancel(transfer)
-        assert eventually(lambda: (desk.inbound.look(), came)[1], 20)
-        del reply, memo, then, transfer
-        assert lives() is None
+        for cancels in (False, True):
+            data = [desk.sender.export(bytes(MB), desk.receiver.process_id)]
+            reply = AttachedReply(b"", data, False, desk.receiver)
+            memo, came = dict[str, Any](), list[object]()
+            then = partial(lambda came, memo: came.append(len(memo)), came, memo)
+            transfer = desk.inbound.begin(reply, then, memo=memo)
+            lives = weakref.ref(reply)
+            if cancels:
+                desk.inbound.cancel(transfer)
+            assert eventually(lambda came=came: (desk.inbound.look(), came)[1], 20)  # type: ignore[misc]
+            del reply, memo, then, transfer
+            assert lives() is None
     finally:
         gc.enable()
 
@@ -301,97 +243,34 @@ class Arrival:
         return [len(buffer) for buffer in self.reply.buffers]
 
 
-def interrupted(desk: Desk, point: Point, sizes: tuple[int, ...]) -> None:
-    outer = Arrival(desk, sizes)
-    point.interrupt(outer.run)
-    transfer = outer.begin()
-    assert eventually(lambda: (desk.inbound.look(), outer.arrived)[1]), point.where
-    assert transfer.error is None, point.where
-    assert outer.sizes() == list(sizes), point.where
-    assert desk.is_empty(), point.where
+def test_what_a_signal_handler_cuts_short_comes(desk: Desk) -> None:
+    for sizes in ((6 * MB,), (2 * MB, 3, 2 * MB), (3,)):
+        for point in sampled(15):
+            outer = Arrival(desk, sizes)
+            with suppress(Interruption):
+                point.interrupt(outer.run)
+            transfer = outer.begin()
+            assert eventually(lambda: (desk.inbound.look(), outer.arrived)[1])
+            assert transfer.error is None, point.where
+            assert outer.sizes() == list(sizes), point.where
 
 
-@pytest.mark.parametrize("sizes", [(6 * MB,), (2 * MB, 3, 2 * MB), (3,)])
-def test_what_is_interrupted_at_any_point_comes(
-    desk: Desk, sizes: tuple[int, ...]
-) -> None:
-    for point in points():
-        interrupted(desk, point, sizes)
-    assert eventually(lambda: not desk.sender.statistics()["leases"])
-    assert eventually(lambda: not desk.receiver.statistics()["used"])
+def test_a_handler_that_waits_gets_its_own_and_spoils_nothing(desk: Desk) -> None:
+    """It handles the same record again, and waits for data of its own."""
+    for sizes in ((6 * MB,), (2 * MB, 3, 2 * MB), (3,)):
+        for point in sampled(15):
+            outer, before = Arrival(desk, sizes), len(desk.came)
 
+            def within(outer: Arrival = outer, before: int = before) -> None:
+                outer.begin()
+                dropped = desk.send(5)
+                desk.send(MB, 7)
+                desk.inbound.cancel(dropped)
+                desk.wait(before + 2)
 
-def waits_within(desk: Desk, point: Point, sizes: tuple[int, ...]) -> None:
-    """A handler handles the same record again, and waits for data of its own."""
-    outer, before = Arrival(desk, sizes), len(desk.came)
-
-    def within() -> None:
-        outer.begin()
-        dropped = desk.send(5)
-        desk.send(MB, 7)
-        desk.inbound.cancel(dropped)
-        desk.wait(before + 2)
-
-    point.interrupt(outer.run, within)
-    if point.where:  # it was in code of ours
-        assert set(desk.came[before:]) == {5, MB + 7}, point.where
-    assert outer.memo["transfer"].error is None, point.where
-    assert outer.sizes() == list(sizes), point.where
-    desk.inbound.look()
-    assert desk.is_empty(), point.where
-
-
-@pytest.mark.parametrize("sizes", [(6 * MB,), (2 * MB, 3, 2 * MB), (3,)])
-def test_a_handler_that_waits_at_any_point_gets_its_own_and_spoils_nothing(
-    desk: Desk, sizes: tuple[int, ...]
-) -> None:
-    for point in points():
-        waits_within(desk, point, sizes)
-    assert eventually(lambda: not desk.sender.statistics()["leases"])
-    desk.came.clear()
-    gc.collect()
-    assert eventually(lambda: not desk.receiver.statistics()["used"])
-
-
-def test_a_handler_may_cancel_what_it_interrupts(desk: Desk) -> None:
-    """What is counted of it is counted off again, at any point."""
-    for point in points():
-        to, memo = desk.receiver.process_id, dict[str, Any]()
-        descriptor = desk.sender.export(bytes(2 * MB), to)
-        reply = AttachedReply(b"", [descriptor], False, desk.receiver)
-        ended: list[int] = []
-        begin = partial(
-            desk.inbound.begin,
-            reply,
-            partial(ended.append, 1),
-            argument=True,
-            memo=memo,
-        )
-
-        def run(begin: Any = begin, ended: list[int] = ended) -> None:
-            begin()
-            while not ended:
-                desk.inbound.look()
-
-        def cancel(begin: Any = begin) -> None:
-            desk.inbound.cancel(begin())
-
-        point.interrupt(run, cancel)
-        desk.inbound.release(begin())
-        desk.inbound.look()
-        lanes = [(lane.taken, lane.flying) for lane in desk.inbound._lanes]
-        assert lanes == [(0, 0)] * len(lanes), point.where
-        assert desk.is_empty(), point.where
-        reply.descriptors.clear()
-    assert eventually(lambda: not desk.sender.statistics()["leases"])
-
-
-def test_a_fetch_that_is_interrupted_and_cancelled_leaves_no_memory(desk: Desk) -> None:
-    for point in points():
-        descriptor = desk.sender.export(bytes(2 * MB), desk.receiver.process_id)
-        fetch = desk.receiver.begin(descriptor)
-        point.interrupt(lambda fetch=fetch: fetch.result(20))  # type: ignore[misc]
-        fetch.cancel()
-        del fetch
-        used = desk.receiver.statistics
-        assert eventually(lambda used=used: not used()["used"], 5), point.where
+            point.interrupt(outer.run, within)
+            if point.where:  # it was in code of ours
+                assert set(desk.came[before:]) == {5, MB + 7}, point.where
+            assert outer.memo["transfer"].error is None, point.where
+            assert outer.sizes() == list(sizes), point.where
+            assert eventually(desk.is_empty), point.where

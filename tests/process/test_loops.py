@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,61 +16,27 @@ import mooactor as moo
 from tests.actors.counter import Counter
 
 
-async def use() -> int:
-    counter = moo.spawn(Counter)
-    assert await asyncio.wait_for(counter.add.remote(1), 20) == 1
-    return int(await counter.pid.remote())
-
-
-async def many(refs: int) -> list[int]:
+async def use(refs: int = 1) -> None:
     counter = moo.spawn(Counter)
     calls = (asyncio.wait_for(counter.add.remote(1), 20) for _ in range(refs))
-    return await asyncio.gather(*calls)
+    assert await asyncio.gather(*calls) == list(range(1, refs + 1))
 
 
-def test_a_loop_serves_one_session_after_another(no_session: None) -> None:
+def test_a_loop_outlives_one_session_after_another(no_session: None) -> None:
     async def main() -> None:
-        for _ in range(3):
-            with moo.init():
-                assert await many(20) == list(range(1, 21))
-
-    asyncio.run(main())
-
-
-def test_a_session_may_end_in_another_thread_than_its_loops(no_session: None) -> None:
-    async def main() -> None:
-        for _ in range(3):
-            moo.init()
-            await use()
-            await asyncio.to_thread(moo.shutdown)
-
-    asyncio.run(main())
-
-
-@pytest.mark.slow
-def test_a_loop_that_is_stuck_when_its_session_ends_serves_the_next(
-    no_session: None,
-) -> None:
-    async def main() -> None:
+        with moo.init():
+            await use(20)
+        moo.init()
+        await use(20)
+        await asyncio.to_thread(moo.shutdown)  # in another thread than the loop's
         moo.init()
         await use()
         ending = threading.Thread(target=moo.shutdown)
         ending.start()
         ending.join()  # this loop could not be told
-        moo.init()
-        await use()
-        moo.shutdown()
-
-    asyncio.run(main())
-
-
-def test_a_descriptor_of_the_users_own_is_watched_after_a_session(
-    no_session: None,
-) -> None:
-    async def main() -> None:
         with moo.init():
             await use()
-        # the numbers of the session's descriptors are free again
+        # The numbers of the session's descriptors are free again.
         servers = [await asyncio.start_server(echo, "127.0.0.1", 0) for _ in range(8)]
         for server in servers:
             address = server.sockets[0].getsockname()
@@ -90,32 +57,35 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     await writer.wait_closed()
 
 
-BLOCKING: dict[str, Callable[[Any], object]] = {
-    "a call": lambda h: h.note("call"),
-    "get": lambda h: h.sleep.remote(0.01).get(),
-    "result": lambda h: h.sleep.remote(0.01).result(),
-    "exception": lambda h: h.sleep.remote(0.01).exception(),
-    "moo.get": lambda h: moo.get([h.sleep.remote(0.01)]),
-    "moo.wait": lambda h: moo.wait([h.sleep.remote(0.01)]),
-    "as_completed": lambda h: next(moo.as_completed([h.sleep.remote(0.01)])),
-    "a stream": lambda h: next(h.up_to_error(3)),
-    "a group's call": lambda h: moo.Group([h]).call(Counter.sleep, 0.01).get(),
-    "stop": moo.stop,
-    "lookup": lambda h: moo.lookup("nobody", timeout=5),
-    "LearnerGroup": lambda h: moo.LearnerGroup("loops", min_size=2, timeout=5),
+#: With an actor, and a call to it that has not ended.
+BLOCKING: dict[str, Callable[[Any, Any], object]] = {
+    "a call": lambda h, ref: h.note("call"),
+    "get": lambda h, ref: ref.get(),
+    "result": lambda h, ref: ref.result(),
+    "exception": lambda h, ref: ref.exception(),
+    "moo.get": lambda h, ref: moo.get([ref]),
+    "moo.wait": lambda h, ref: moo.wait([ref]),
+    "as_completed": lambda h, ref: next(moo.as_completed([ref])),
+    "a stream": lambda h, ref: next(h.up_to_error(3)),
+    "a group's call": lambda h, ref: moo.Group([h]).call(Counter.add).get(),
+    "stop": lambda h, ref: moo.stop(h),
+    "lookup": lambda h, ref: moo.lookup("nobody", timeout=5),
+    "LearnerGroup": lambda h, ref: moo.LearnerGroup("loops", min_size=2, timeout=5),
 }
 
 
-@pytest.mark.parametrize("form", BLOCKING)
 def test_blocking_on_a_running_loop_is_refused_and_nothing_is_sent(
-    spawn: Any, form: str
+    spawn: Any, tmp_path: Path
 ) -> None:
-    counter = spawn(Counter)
-    assert counter.notes() == []
+    counter, gate = spawn(Counter), tmp_path / "gate"
+    pending = counter.until.remote(gate)
 
     async def main() -> list[Any]:
-        with pytest.raises(RuntimeError, match="would block the running event loop"):
-            BLOCKING[form](counter)
+        for form, block in BLOCKING.items():
+            with pytest.raises(RuntimeError, match="would block the running event lo"):
+                block(counter, pending)
+                pytest.fail(form)
+        gate.touch()
         return list(await counter.notes.remote())
 
     assert asyncio.run(main()) == []  # it lives, and heard of nothing

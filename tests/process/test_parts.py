@@ -12,14 +12,11 @@ import pytest
 
 from mooactor.control import bodies, envelope
 from mooactor.control.keys import every_incarnation
-from mooactor.control.links import Link, Links
+from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.control.sender import Sender
-from mooactor.errors import Cause, DeadlockError
-from mooactor.process.calls import CallContext
-from mooactor.process.deadlock import refuse_cycle
+from mooactor.errors import Cause
 from mooactor.process.dispatch import Dispatch
-from mooactor.process.interface import interface_of
 from mooactor.process.objects.audit import Audit
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.broadcast import BroadcastTree
@@ -27,9 +24,8 @@ from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.poller import Poller
-from mooactor.process.waits import WaitForRoom
 from tests.conftest import eventually
-from tests.interruptions import Interruption, points
+from tests.interruptions import Interruption
 
 KEY = bytes(envelope.KEY_BYTES)
 OWNER, BORROWER, THIRD = 1 << 16, 2 << 16, 3 << 16
@@ -114,59 +110,21 @@ def test_a_borrow_of_a_third_process_is_counted_until_its_borrower_gives_it_back
     assert eventually(lambda: owner.counts(number) == {(THIRD, OWNER): 1})
 
 
-def test_one_that_is_taken_back_after_its_borrower_died_leaves_no_count(
-    process: Callable[[int], Process],
-) -> None:
-    owner, lender = process(OWNER), process(THIRD)
-    number = owner.table.new_id()
-    owner.table.lend(number, THIRD, Future())
-    link = owner.links.link(BORROWER, 0, "an actor", watch=True)
-    owner.links.end(link, Cause("stopped"))
-    hold, once = Hold(lender.borrows, OWNER, number, None), [1]
-    for _ in range(2):
-        lender.borrows.take_back(hold, BORROWER, once)  # the first: it was not lent
-        lender.borrows.lend(hold, BORROWER, once=once)
-        assert not once
-    lender.sender.post(OWNER, envelope.BORROW, number, bodies.pack_numbers(OWNER))
-    both = {(THIRD, OWNER): 1, (OWNER, THIRD): 1}
-    assert eventually(lambda: owner.counts(number) == both)
-
-
-def test_a_borrow_that_ends_while_signals_come_is_given_back_once(
-    process: Callable[[int], Process],
-) -> None:
-    owner, borrower = process(OWNER), process(BORROWER)
-    number, key = owner.table.new_id(), (BORROWER, OWNER)
-    owner.table.lend(number, BORROWER, Future())
-    for point in points():
-        owner.table.lend(number, BORROWER)
-        hold = Hold(borrower.borrows, OWNER, number, OWNER)
-        del hold
-
-        def give_back() -> None:
-            borrower.sender.flush()
-            assert eventually(lambda: owner.counts(number) == {key: 1})
-
-        where = point.interrupt(give_back)
-        give_back()
-        borrower.sender.post(OWNER, envelope.BORROW, number, bodies.pack_numbers(THIRD))
-        both = {key: 1, (THIRD, BORROWER): 1}
-        assert eventually(lambda: owner.counts(number) == both), where
-        owner.table.given_back(number, THIRD, BORROWER)
-
-
-def test_a_local_ref_that_goes_while_signals_come_is_counted_once(
+def test_a_dead_process_holds_nothing_and_is_not_counted_any_more(
     process: Callable[[int], Process],
 ) -> None:
     owner = process(OWNER)
     number = owner.table.new_id()
-    owner.table.lend(number, OWNER, Future())
-    for point in points():
-        owner.table.lend(number, OWNER)
-        owner.table.drop_local(number, OWNER)
-        where = point.interrupt(owner.table.sweep)
-        owner.table.sweep()
-        assert owner.counts(number) == {(OWNER, OWNER): 1}, where
+    link = owner.links.link(BORROWER, 0, "an actor", watch=True)
+    owner.table.lend(number, BORROWER, Future())
+    owner.table.lend(number, THIRD, Future())
+    owner.links.end(link, Cause("signal"))
+    owner.table.process_lost(BORROWER)
+    assert owner.counts(number) == {(THIRD, OWNER): 1}
+    owner.table.lend(number, BORROWER)
+    assert owner.counts(number) == {(THIRD, OWNER): 1}
+    owner.table.process_lost(THIRD)
+    assert len(owner.table) == 0
 
 
 def test_what_signal_handlers_cut_short_comes_again_however_often(
@@ -255,38 +213,3 @@ def test_the_hosts_of_a_broadcast_tree_have_two_others_below_them(
 
     for holder in (*holders, later):
         tree.lost(holder)  # so that its finalizer has nobody to tell
-
-
-def test_a_chain_of_waiting_calls_that_fills_the_callee_is_refused() -> None:
-    class Callee:
-        def work(self) -> None: ...
-
-    spec = interface_of(Callee).methods["work"]
-    link = Link(BORROWER, 0, "Callee")
-    waiting = CallContext(OWNER, "Caller", BORROWER, 1, (BORROWER,), None, "ask")
-    link.concurrency = 2
-    refuse_cycle(link, spec, waiting)  # there is room for one more
-    link.concurrency = 1
-    with pytest.raises(DeadlockError, match="Caller calls Callee") as refused:
-        refuse_cycle(link, spec, waiting)
-    assert refused.value.delivered is False
-    itself = CallContext(BORROWER, "Callee", OWNER, 1, (), None, "ask")
-    with pytest.raises(DeadlockError, match="calls itself"):
-        refuse_cycle(link, spec, itself)
-
-
-def test_a_wait_for_room_asks_only_while_no_call_ends_by_itself() -> None:
-    link = Link(BORROWER, 3, "Callee")
-    link.limit, link.calls = 2, {4, 5}
-    pending = {4: Future(), 5: Future()}
-    wait = WaitForRoom(link, pending, deadline=20.0)
-    asked = [(BORROWER + 3, 9, envelope.ROOM)]
-    assert list(wait.questions(0)) == asked
-    pending[5].deadline = 20.0  # that of the method
-    assert list(wait.questions(0)) == asked
-    pending[4].deadline = 19.0
-    assert list(wait.questions(0)) == []
-    del pending[4]  # its future has ended, and it counts until its reply is here
-    assert list(wait.questions(0)) == asked
-    link.calls.discard(4)
-    assert list(wait.questions(0)) == []

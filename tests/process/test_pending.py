@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Replies with data: what a signal handler raises meanwhile is for the program."""
+"""Replies whose data is under way, and what a signal handler does meanwhile."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,15 +13,11 @@ import pytest
 from mooactor.control import envelope
 from mooactor.process.objects.future import AttachedReply, Reply, taken_over
 from mooactor.process.pending import PendingReplies
-from tests.interruptions import Interruption, pairs, points
-
-
-class Alarm(Exception):
-    pass
+from tests.interruptions import Interruption, sampled
 
 
 class Plane:
-    """Is struck by the signal so many times, and fails as often as it is told."""
+    """Is struck by a signal so many times, and fails as often as it is told."""
 
     def __init__(self, strikes: int, error: Exception | None = None) -> None:
         self.strikes, self.error = strikes, error
@@ -39,49 +34,37 @@ class Plane:
         return memoryview(descriptor)
 
 
-@pytest.fixture(autouse=True)
-def alarms() -> Iterator[None]:
-    def ring(*_: object) -> None:
-        raise Alarm
-
-    before = signal.signal(signal.SIGUSR2, ring)
-    yield
-    signal.signal(signal.SIGUSR2, before)
-
-
 def reply_of(plane: Any) -> Reply:
     return AttachedReply(b"", [b"data"], False, plane)
 
 
-def test_it_is_no_error_of_the_reply() -> None:
-    reply = reply_of(Plane(1))
-    with pytest.raises(Alarm):
-        taken_over(reply)
-    assert taken_over(reply) is None
-    assert reply.buffers == [b"data"] and reply.descriptors == []
+def interrupt(*_: object) -> None:
+    raise Interruption
 
 
-def test_an_error_of_the_reply_is_one() -> None:
+def test_an_error_of_the_data_is_the_replys_and_one_of_a_signal_handler_is_not() -> (
+    None
+):
     error = ValueError("no such memory")
-    reply = reply_of(Plane(0, error))
-    assert taken_over(reply) is error
-    reply.descriptors.clear()
+    failed = reply_of(Plane(0, error))
+    assert taken_over(failed) is error
+    failed.descriptors.clear()
 
-
-@pytest.mark.parametrize("strikes", [0, 1, 3])
-def test_it_costs_no_reply(strikes: int) -> None:
-    reply, delivered = reply_of(Plane(strikes)), []
+    reply, delivered = reply_of(Plane(3)), []
     payloads: Any = SimpleNamespace(
         reply_of=lambda record: reply, receive=lambda reply, then, memo: None
     )
     pending = PendingReplies(payloads, lambda *what: delivered.append(what[:4]))
     record: Any = SimpleNamespace(call_id=7, flags=envelope.ATTACHED, memo={})
-    if strikes:
-        with pytest.raises(Alarm):
+    handler = signal.signal(signal.SIGUSR2, interrupt)
+    try:
+        with pytest.raises(Interruption):
             pending.takes(record)
+    finally:
+        signal.signal(signal.SIGUSR2, handler)
     assert pending.takes(record)  # as the poller does, when it was cut short
     assert delivered == [(7, envelope.ATTACHED, reply, None)]
-    assert 7 not in pending
+    assert reply.buffers == [b"data"] and 7 not in pending
 
 
 class Arrivals:
@@ -118,21 +101,25 @@ class Arrivals:
     def takes(self, which: int) -> None:
         assert self.pending.takes(self._records[which])
 
-    def has_begun(self, which: int) -> bool:
-        """Whether its data is under way, or here."""
-        return self.replies[which] in self._come
-
     def arrive(self, which: int) -> None:
         transfer, then = self._come[self.replies[which]]
         transfer.done = True
         then()
 
 
-def test_a_handler_that_waits_in_the_midst_of_settling_loses_and_repeats_nothing() -> (
-    None
-):
+def test_replies_are_handed_on_in_order_whenever_their_data_comes() -> None:
+    call = Arrivals()
+    for which in range(3):
+        call.takes(which)
+    for which, there in ((2, 0), (0, 1), (1, 3)):
+        call.arrive(which)
+        assert call.taken == call.replies[:there]
+    assert 7 not in call.pending
+
+
+def test_a_handler_that_waits_in_the_midst_of_that_loses_and_repeats_nothing() -> None:
     """It settles the same replies, and finds those of later data."""
-    for point in points():
+    for point in sampled():
         call = Arrivals()
         for which in range(3):
             call.takes(which)
@@ -153,7 +140,7 @@ def test_a_handler_that_waits_in_the_midst_of_settling_loses_and_repeats_nothing
 
 def test_nor_does_one_that_waits_while_a_reply_is_taken_in() -> None:
     """It takes in the same one, and those after it, whose data comes."""
-    for point in points():
+    for point in sampled():
         call = Arrivals()
 
         def rest(call: Arrivals = call) -> None:
@@ -167,41 +154,3 @@ def test_nor_does_one_that_waits_while_a_reply_is_taken_in() -> None:
         call.arrive(2)
         assert call.taken == call.replies, point.where
         assert 7 not in call.pending, point.where
-
-
-def test_nor_does_one_where_others_of_the_same_call_wait() -> None:
-    """What was there, and is handed on meanwhile, takes nothing with it."""
-    for point in points():
-        call = Arrivals()
-        call.takes(0)
-
-        def rest(call: Arrivals = call) -> None:
-            call.arrive(0)
-
-        point.interrupt(lambda call=call: call.takes(1), rest)
-        call.takes(1)
-        call.arrive(0)
-        call.arrive(1)
-        call.takes(2)
-        call.arrive(2)
-        assert call.taken == call.replies, point.where
-        assert 7 not in call.pending, point.where
-
-
-def test_one_that_is_cut_short_twice_is_handed_on_with_data_that_was_quicker() -> None:
-    """Of the data is told once, and that is while nothing waits for it yet."""
-    for first, second in pairs():
-        call = Arrivals()
-        with suppress(Interruption):
-            first.interrupt(lambda call=call: call.takes(2))
-        is_quicker = call.has_begun(2)
-        if is_quicker:
-            call.arrive(2)
-        with suppress(Interruption):
-            second.interrupt(lambda call=call: call.takes(2))
-        call.takes(2)
-        if not is_quicker:
-            call.arrive(2)
-        where = f"{first.where}\n{second.where}"
-        assert call.taken == call.replies[2:], where
-        assert 7 not in call.pending, where

@@ -65,12 +65,8 @@ def test_an_actor_starts_where_the_program_is_at_the_spawn(
         actor.die()
     assert actor.where() == there
     assert spawn(Roams).where() == tuple(Place.here())
-
-
-def test_an_empty_entry_stands_for_the_directory_at_the_spawn(
-    spawn: Spawn, elsewhere: Path
-) -> None:
-    sys.path.insert(0, "")
+    monkeypatch.chdir(elsewhere)
+    sys.path.insert(0, "")  # which stands for the directory at the spawn
     assert spawn(Roams).answer() == 42
 
 

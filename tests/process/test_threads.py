@@ -11,7 +11,7 @@ import pytest
 
 import mooactor as moo
 from tests.conftest import running_session
-from tests.process.libraries import Asks, AsksInThreads
+from tests.process.libraries import Asks
 
 pytest.importorskip("torch")
 
@@ -28,35 +28,21 @@ def session() -> Iterator[Any]:
             yield running
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cls", [Asks, AsksInThreads])
-@pytest.mark.parametrize(
-    ("options", "number"),
-    [
+def test_libraries_loaded_before_the_fork_use_the_actors_number(spawn: Spawn) -> None:
+    cases: list[tuple[dict[str, Any], int]] = [
         ({}, 1),
-        ({"num_cpus": 0.5}, 1),
         ({"num_cpus": CORES}, CORES),
         ({"num_cpus": 1, "env": {"OMP_NUM_THREADS": "3"}}, 3),
         ({"env": {"OMP_NUM_THREADS": ""}}, 1),
-    ],
-    ids=str,
-)
-def test_libraries_loaded_before_the_fork_use_the_actors_number(
-    spawn: Spawn, cls: type, options: dict[str, Any], number: int
-) -> None:
-    actor = spawn(moo.on(cls, **options))
-    assert actor.has("torch")
-    numbers = actor.numbers()
-    assert len(numbers) > 1
-    assert set(numbers.values()) == {number}, numbers
-    assert actor.variables("OMP_NUM_THREADS") == [str(number)]
-    assert actor.threads_of_the_zygote() == 1
-
-
-def test_torch_computes_with_that_many_threads(spawn: Spawn) -> None:
-    assert spawn(Asks).threads_for_torch() == 0
-    several = moo.on(Asks, env={"OMP_NUM_THREADS": "3,2"})  # 2: in each of the three
-    assert spawn(several).threads_for_torch() == 2
+    ]
+    for options, number in cases:
+        actor = spawn(moo.on(Asks, **options))
+        assert actor.has("torch")
+        numbers = actor.numbers()
+        assert len(numbers) > 1
+        assert set(numbers.values()) == {number}, numbers
+        assert actor.variables("OMP_NUM_THREADS") == [str(number)]
+        assert actor.threads_of_the_zygote() == 1
 
 
 def test_a_librarys_own_variable_counts_for_that_library(spawn: Spawn) -> None:

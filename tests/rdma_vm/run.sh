@@ -126,7 +126,7 @@ say "building the extension again, if libfabric has come since"
 if [ $# = 0 ]; then
     say "building the C tests"
     make -s -C "$root/tests/c" build/none/test_fabric build/none/test_device \
-        build/none/test_collective_fabric
+        build/none/test_collective_hosts
 fi
 make_initramfs
 make_command "$@"

@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Discrete
 
-import mooactor as moo
 from mooactor.rl import (
     EnvironmentFailed,
     Environments,
@@ -32,6 +31,10 @@ class Fragile(gymnasium.Env[Any, int]):
     """
 
     made: ClassVar[list[Fragile]] = []
+    observation_space = Box(-1e300, 1e300, (2,), np.float64)
+    action_space = Discrete(2)
+    episodes = steps = 0
+    closed = False
 
     def __init__(
         self,
@@ -40,15 +43,11 @@ class Fragile(gymnasium.Env[Any, int]):
         at: int = 2,
         always: bool = False,
     ) -> None:
-        self.observation_space = Box(-1e300, 1e300, (2,), np.float64)
-        self.action_space = Discrete(2)
         self.number = len(self.made)
         self.made.append(self)
         self.trouble = trouble if self.number in weak else ""
         self.at, self.always = at, always
-        self.episodes = self.steps = 0
         self.seeds: list[int | None] = []
-        self.closed = False
         self._strike("construction")
 
     def reset(
@@ -56,8 +55,7 @@ class Fragile(gymnasium.Env[Any, int]):
     ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.seeds.append(seed)
-        self.episodes += 1
-        self.steps = 0
+        self.episodes, self.steps = self.episodes + 1, 0
         self._strike("reset")
         return self._observe(), {}
 
@@ -111,7 +109,7 @@ def step(environments: Environments) -> Any:
     return environments.recv()
 
 
-def test_an_error_in_a_step_names_the_environment_and_shows_its_traceback(
+def test_an_error_names_the_environment_shows_its_traceback_and_crosses_processes(
     fragile: Make,
 ) -> None:
     environments = fragile(trouble="step", weak=(1,))
@@ -126,39 +124,9 @@ def test_an_error_in_a_step_names_the_environment_and_shows_its_traceback(
     )
     assert "self._strike" in rest and __name__.rpartition(".")[2] in rest
     assert isinstance(caught.value.__cause__, KeyError)
-    assert (caught.value.env_id, caught.value.index) == ("Fragile-v0", 1)
-
-
-def test_the_error_crosses_processes_whole(fragile: Make) -> None:
-    environments = fragile(trouble="reset", weak=(2,))
-    with pytest.raises(EnvironmentFailed, match="2 of its batch, failed in reset") as e:
-        environments.reset(seed=0)
-    copy = pickle.loads(pickle.dumps(e.value))
-    assert type(copy) is EnvironmentFailed
-    assert str(copy) == str(e.value) and copy.index == 2
-
-
-@moo.actor
-class Host:
-    """Steps a fragile environment in a process of its own."""
-
-    def step(self) -> None:
-        gymnasium.register("Hosted-v0", Fragile, kwargs={"trouble": "step", "at": 1})
-        environments = GymEnvironments("Hosted-v0", 1, weak=(0,))
-        environments.reset(seed=0)
-        environments.send(np.zeros(1, np.int64))
-        environments.recv()
-
-
-@pytest.mark.slow
-def test_the_caller_of_an_actor_reads_of_its_environment(
-    spawn: Callable[..., Any],
-) -> None:
-    with pytest.raises(EnvironmentFailed) as caught:
-        spawn(Host).step()
-    assert "Hosted-v0, environment 0 of its batch" in str(caught.value)
-    assert "KeyError: 'a bug in step'" in str(caught.value)
-    assert "self._strike" in str(caught.value)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert type(copy) is EnvironmentFailed and str(copy) == str(caught.value)
+    assert (copy.env_id, copy.index) == ("Fragile-v0", 1)
 
 
 @pytest.mark.parametrize("trouble", ["step", "nan observation", "bad shape"])
@@ -187,23 +155,20 @@ def test_after_a_failure_the_batch_must_be_reset_and_then_works(
         ("inf reward", "its reward is not finite but inf"),
         ("bad shape", r"float64 of shape \(1,\), but its space is float64 of shape"),
         ("no reward", "failed in step: TypeError"),
+        ("reset", "failed in reset: KeyError"),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(
     fragile: Make, trouble: str, said: str
 ) -> None:
-    environments = fragile(trouble=trouble, weak=(2,))
-    environments.reset(seed=0)
-    step(environments)
-    with pytest.raises(EnvironmentFailed, match=said) as caught:
-        step(environments)
-    assert "Fragile-v0, environment 2 of its batch" in str(caught.value)
-
-
-def test_a_first_observation_must_be_finite_too(fragile: Make) -> None:
-    environments = fragile(trouble="nan observation", weak=(0,), at=0)
-    with pytest.raises(EnvironmentFailed, match="failed in reset: its observation"):
-        environments.reset(seed=0)
+    """Also of a first observation."""
+    for at in (0, 2) if trouble.endswith("observation") else (2,):
+        Fragile.made.clear()
+        environments = fragile(trouble=trouble, weak=(2,), at=at)
+        with pytest.raises(EnvironmentFailed, match=said) as caught:
+            environments.reset(seed=0)
+            step(environments), step(environments)
+        assert "Fragile-v0, environment 2 of its batch" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -236,33 +201,20 @@ def test_a_restarted_environment_ends_its_episode_and_begins_another(
     assert len(Fragile.made) == 4
 
 
-def test_the_others_play_on_as_if_nothing_had_happened(fragile: Make) -> None:
-    calm, shaken = fragile(count=3), fragile(3, True, trouble="step", weak=(4,), at=2)
-    calm.reset(seed=0), shaken.reset(seed=0)
-    for _ in range(12):
-        left, right = step(calm), step(shaken)
-        for others in (0, 2):
-            for one, other in zip(left[1:], right[1:], strict=True):
-                assert one[others] == other[others]
-            assert left.observations[others, 1] == right.observations[others, 1]
-
-
 def test_a_new_environment_has_a_seed_of_its_own_that_follows_from_the_first(
     fragile: Make,
 ) -> None:
     def seeds(seed: int) -> list[int | None]:
         Fragile.made.clear()
-        environments = fragile(
-            restart=True, trouble="step", weak=(0, 1, 3), at=3, always=True
-        )
+        environments = fragile(3, True, trouble="step", weak=(0, 1), at=3, always=True)
         environments.reset(seed=seed)
         for _ in range(9):
             step(environments)
-        assert environments.restarted == 3
+        assert environments.restarted == 2
         return [each.seeds[0] for each in Fragile.made]
 
     first = seeds(7)
-    assert len(set(first)) == 6 and None not in first
+    assert len(set(first)) == 5 and None not in first
     assert seeds(7) == first
     assert set(seeds(70)).isdisjoint(first)
 
@@ -292,23 +244,6 @@ def test_an_environment_that_fails_again_and_again_is_given_up(
         step(environments)
 
 
-def test_a_batch_that_gave_up_can_be_reset(fragile: Make) -> None:
-    environments = fragile(1, True, trouble="reset", weak=(0, 1, 2, 3))
-    with pytest.raises(EnvironmentFailed):
-        environments.reset(seed=0)
-    assert environments.reset(seed=4).tolist() == [[4, 0]]
-    assert Fragile.made[4].seeds == [4]
-
-
-def test_failures_with_steps_between_never_use_up_the_patience(fragile: Make) -> None:
-    weak = tuple(range(100))
-    environments = fragile(1, True, trouble="step", weak=weak, at=4, always=True)
-    environments.reset(seed=0)
-    for _ in range(5 * 10):
-        step(environments)
-    assert environments.restarted == 10
-
-
 def test_a_constructor_that_raises_is_told_of_and_the_others_are_closed(
     fragile: Make,
 ) -> None:
@@ -317,21 +252,6 @@ def test_a_constructor_that_raises_is_told_of_and_the_others_are_closed(
     ):
         fragile(restart=True, trouble="construction", weak=(1,))
     assert Fragile.made[0].closed
-
-
-def test_actions_of_another_shape_are_refused_and_nothing_is_sent(
-    fragile: Make,
-) -> None:
-    environments = fragile()
-    environments.reset(seed=0)
-    with pytest.raises(ValueError, match=r"3 environments need as many actions"):
-        environments.send(np.zeros(2, np.int64))
-    assert step(environments).rewards.tolist() == [1, 1, 1]
-
-
-def test_a_batch_of_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        make_environments("CartPole-v1", 0)
 
 
 def test_next_step_autoreset_is_exactly_that_of_gymnasium() -> None:
@@ -346,14 +266,6 @@ def test_next_step_autoreset_is_exactly_that_of_gymnasium() -> None:
             np.testing.assert_array_equal(own, other)
     assert ours.restarted == 0 and ours.last_error == ""
     ours.close(), theirs.close()
-
-
-def test_restart_has_no_effect_on_games_of_ale() -> None:
-    environments = make_environments("ALE/Breakout-v5", 1, restart=True)
-    environments.reset(seed=0)
-    step(environments)
-    assert (environments.restarted, environments.last_error) == (0, "")
-    environments.close()
 
 
 # --- Ids ------------------------------------------------------------------------------
@@ -378,17 +290,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_an_id_may_name_the_module_that_registers_it(module: Path) -> None:
-    assert atari_game("latecomer:Late-v0") is None
     environments = make_environments("latecomer:Late-v0", 2)
     assert environments.reset(seed=0).shape == (2, 4)
     environments.close()
-
-
-def test_a_game_of_ale_may_be_named_with_its_module() -> None:
-    assert atari_game("ale_py:ALE/Pong-v5") == "pong"
-
-
-def test_a_module_that_cannot_be_imported_says_why(module: Path) -> None:
+    del sys.modules["latecomer"]
     module.write_text("import no_such_package_here\n")
     said = (
         "latecomer:Late-v0 names the module 'latecomer', and to import it fails: "
@@ -397,6 +302,19 @@ def test_a_module_that_cannot_be_imported_says_why(module: Path) -> None:
     with pytest.raises(ImportError) as caught:
         make_environments("latecomer:Late-v0", 1)
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("env_id", "game"),
+    [
+        ("ALE/SpaceInvaders-v5", "space_invaders"),
+        ("ale_py:ALE/Pong-v5", "pong"),
+        ("PongNoFrameskip-v4", "pong"),
+        ("CartPole-v1", None),
+    ],
+)
+def test_ids_of_ale_name_their_game(env_id: str, game: str | None) -> None:
+    assert atari_game(env_id) == game
 
 
 @pytest.mark.parametrize(
@@ -410,9 +328,7 @@ def test_a_module_that_cannot_be_imported_says_why(module: Path) -> None:
         ("json:Late-v0", gymnasium.error.Error, "check that json registers it"),
         ("Late-v0", gymnasium.error.Error, "name both: MODULE:Late-v0"),
         ("CartPol-v1", gymnasium.error.Error, "Did you mean: `CartPole`"),
-        ("CartPole-v99", gymnasium.error.Error, "Environment version `v99`"),
         ("no id at all!", gymnasium.error.Error, "Malformed environment ID"),
-        ("a:b:c", ModuleNotFoundError, "'a:b'"),
     ],
 )
 def test_an_id_that_names_nothing_is_refused_in_one_line(
@@ -421,30 +337,3 @@ def test_an_id_that_names_nothing_is_refused_in_one_line(
     with pytest.raises(kind, match=said) as caught:
         make_environments(env_id, 1)
     assert len(str(caught.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("spaces", "said"),
-    [
-        (
-            (Dict({"a": Discrete(2)}), Discrete(2)),
-            "only Box spaces.* but Odd-v0 observes Dict.*FlattenObservation",
-        ),
-        (
-            (Box(0, 1, (2,)), Box(0, 1, (2,))),
-            "only discrete actions from 0.* but Odd-v0 takes Box.*TransformAction",
-        ),
-    ],
-)
-def test_unsupported_spaces_are_refused_with_a_way_out(spaces: Any, said: str) -> None:
-    class Odd(Fragile):
-        def __init__(self) -> None:
-            super().__init__()
-            self.observation_space, self.action_space = spaces
-
-    Fragile.made.clear()
-    gymnasium.register("Odd-v0", Odd)
-    with pytest.raises(ValueError, match=said):
-        make_environments("Odd-v0", 2)
-    assert all(each.closed for each in Fragile.made)
-    del gymnasium.registry["Odd-v0"]

@@ -13,6 +13,7 @@ import mooactor as moo
 from mooactor.rl import Episode, Intake, Supply, Unroll, join_unrolls
 from tests.rl.test_unroll import assert_same, random_unroll
 
+pytestmark = pytest.mark.usefixtures("session")
 CPU = torch.device("cpu")
 
 
@@ -54,25 +55,17 @@ def test_it_goes_on_from_its_state() -> None:
 class Source:
     """Plays the same unroll again and again."""
 
-    def __init__(self, supply: Supply) -> None:
-        self.supply = supply
-        self.version = -1
-
     @moo.method
     def unroll(self, version: int | None = None) -> Unroll:
-        self.version, _ = self.supply.weights.remote(self.version, version).get()
-        unroll = random_unroll(3, version=self.version)
+        unroll = random_unroll(3, version=5)
         unroll.busy_s, unroll.idle_s = 3.0, 1.0
         unroll.environment_s, unroll.inference_s = 1.5, 0.75
         return unroll
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("session")
 def test_what_comes_from_a_supply_is_counted(spawn: Callable[..., Any]) -> None:
     supply: Supply = spawn(Supply, 4)
-    sources = [spawn(Source, supply) for _ in range(2)]
-    supply.publish.tell(5, {})
+    sources = [spawn(Source) for _ in range(2)]
     supply.start.remote(sources).get()
     intake = Intake(supply, 0, batch=6, max_lag=3)
     batch = intake.next_batch(6, CPU)

@@ -20,6 +20,7 @@ def test_each_version_arrives_as_it_was_when_it_was_published(
     spawn: Callable[..., Any], device: str
 ) -> None:
     """Though the weights are changed as soon as the call returns."""
+    Publisher(make_network("mlp", (4,), 2), None).publish(1)  # nobody is told
     supply: Supply = spawn(Supply, 1)
     network = make_network("mlp", (4,), 2).to(device)
     publisher = Publisher(network, supply)
@@ -33,7 +34,3 @@ def test_each_version_arrives_as_it_was_when_it_was_published(
         while arrived < version:  # a GPU's weights come when they are copied
             arrived, weights = supply.weights.remote(version - 1, None).get()
         assert weights is not None and fingerprint(weights) == expected
-
-
-def test_without_a_supply_nobody_is_told() -> None:
-    Publisher(make_network("mlp", (4,), 2), None).publish(1)

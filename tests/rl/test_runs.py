@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import os
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 import mooactor as moo
 from mooactor.rl import Run, RunLog, RunSettings, SettingsError, save_checkpoint
-from tests.conftest import eventually
-from tests.processes import Process
 
+pytestmark = pytest.mark.usefixtures("session")
 VALUES = {"env": "A-v0", "batch": 8, "eval": False}
 
 
@@ -47,13 +46,18 @@ def saved(tmp_path: Path) -> Path:
 def test_a_new_run_has_a_directory_named_by_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One of its own, also if it begins in the same second as another."""
     monkeypatch.chdir(tmp_path)
-    run = open_run(None, resume=False)
-    assert run.directory.parent == Path("runs")
-    assert run.directory.name.startswith("A-v0-2")
-    assert run.directory.is_dir()
-    assert (run.saved, run.resumes, run.changed) == (None, 0, [])
-    assert not run.has_made(0)
+    monkeypatch.setattr(time, "strftime", lambda form: "20261122-120000")
+    runs = [open_run(None, resume=False) for _ in range(3)]
+    assert [run.directory for run in runs] == [
+        Path("runs/A-v0-20261122-120000"),
+        Path("runs/A-v0-20261122-120000-2"),
+        Path("runs/A-v0-20261122-120000-3"),
+    ]
+    assert runs[2].directory.is_dir()
+    assert (runs[0].saved, runs[0].resumes, runs[0].changed) == (None, 0, [])
+    assert not runs[0].has_made(0)
 
 
 def test_a_resumed_run_has_what_was_saved(saved: Path) -> None:
@@ -69,14 +73,9 @@ def test_a_resumed_run_has_what_was_saved(saved: Path) -> None:
 def test_what_has_changed_is_said_unless_it_is_free(saved: Path) -> None:
     run = open_run(saved, resume=True, batch=32, eval=True)
     assert run.changed == ["changed: --batch was 8, and is 32"]
-
-
-@pytest.mark.parametrize(("period_s", "due"), [(0.0, True), (60.0, False)])
-def test_a_save_is_due_when_the_time_has_come(
-    tmp_path: Path, period_s: float, due: bool
-) -> None:
-    run = Run(RunSettings(tmp_path, checkpoint_every_s=period_s), "A-v0", VALUES)
-    assert run.save_is_due is due
+    assert not run.save_is_due
+    always = RunSettings(saved / "other", checkpoint_every_s=0)
+    assert Run(always, "A-v0", VALUES).save_is_due
 
 
 def refusal(directory: Path | None, *, resume: bool, **changed: Any) -> str:
@@ -86,59 +85,21 @@ def refusal(directory: Path | None, *, resume: bool, **changed: Any) -> str:
     return str(caught.value)
 
 
-def test_runs_that_begin_in_the_same_second_have_directories_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(time, "strftime", lambda form: "20261122-120000")
-    runs = [open_run(None, resume=False) for _ in range(3)]
-    assert [run.directory.name for run in runs] == [
-        "A-v0-20261122-120000",
-        "A-v0-20261122-120000-2",
-        "A-v0-20261122-120000-3",
-    ]
-
-
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_directory_in_use_is_refused(
-    saved: Path, tmp_path: Path, resume: bool
-) -> None:
+def test_a_directory_in_use_is_refused(saved: Path, tmp_path: Path) -> None:
     """Also one whose run has no row yet."""
-    directory = saved if resume else tmp_path / "new"
-    run = open_run(directory, resume=resume)
-    for other in (False, True):
-        assert "is in use by another program" in refusal(directory, resume=other)
-    run.close()
-    open_run(directory, resume=resume).close()
+    for directory, resume in ((saved, True), (tmp_path / "new", False)):
+        run = open_run(directory, resume=resume)
+        for other in (False, True):
+            assert "is in use by another program" in refusal(directory, resume=other)
+        run.close()
+        open_run(directory, resume=resume).close()
 
 
 @moo.actor
 class Program:
-    """Stands for another program."""
+    """A process that begins while a run is open here."""
 
-    def __init__(self, directory: Path | None = None) -> None:
-        self.run = directory and open_run(directory, resume=True)
-
-    @moo.method
-    def pid(self) -> int:
-        return os.getpid()
-
-
-def test_a_program_that_is_killed_leaves_its_directory_to_others(
-    spawn: Callable[..., Any], saved: Path
-) -> None:
-    program = Process.of(spawn(Program, saved).pid())
-    assert "is in use by another program" in refusal(saved, resume=True)
-    program.kill()
-
-    def is_free() -> bool:
-        try:
-            open_run(saved, resume=True).close()
-        except SettingsError:
-            return False
-        return True
-
-    assert eventually(is_free)
+    def ready(self) -> None: ...
 
 
 def test_neither_actors_nor_children_keep_a_directory(
@@ -146,7 +107,7 @@ def test_neither_actors_nor_children_keep_a_directory(
 ) -> None:
     """What outlives a program that is killed."""
     run = open_run(saved, resume=True)
-    spawn(Program).pid()
+    spawn(Program).ready()
     with subprocess.Popen(["sleep", "60"], close_fds=False) as child:
         run.close()
         open_run(saved, resume=True).close()
@@ -157,13 +118,9 @@ def test_neither_actors_nor_children_keep_a_directory(
 def test_a_file_system_without_locks_is_used_without(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    run = open_run(saved, resume=True)
-    run.close()
-    assert run.resumes == 1
+    error = OSError(errno.ENOLCK, "No locks available")
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=error))
+    open_run(saved, resume=True).close()
 
 
 def test_what_cannot_go_on_is_refused_in_a_sentence(saved: Path) -> None:

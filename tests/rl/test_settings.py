@@ -28,18 +28,9 @@ class Outer:
 
 
 def test_nested_settings_are_on_one_level_and_plain() -> None:
-    assert flatten(Outer()) == {
-        "share": 0.5,
-        "count": None,
-        "where": "runs/one",
-        "steps": 10,
-        "name": "any",
-    }
-
-
-@pytest.mark.parametrize("settings", [Outer(), Outer(Inner(0, 1)), Outer(Inner(1))])
-def test_numbers_within_their_range_are_right(settings: Outer) -> None:
-    check_ranges(settings)
+    plain = {"share": 0.5, "count": None, "where": "runs/one"}
+    assert flatten(Outer()) == {**plain, "steps": 10, "name": "any"}
+    assert flag("max_lag") == "--max-lag"
 
 
 @pytest.mark.parametrize(
@@ -52,9 +43,7 @@ def test_numbers_within_their_range_are_right(settings: Outer) -> None:
     ],
 )
 def test_a_number_outside_its_range_is_named(settings: Outer, reason: str) -> None:
+    for right in (Outer(), Outer(Inner(0, 1)), Outer(Inner(1))):
+        check_ranges(right)
     with pytest.raises(SettingsError, match=f"^{reason}$"):
         check_ranges(settings)
-
-
-def test_a_flag_is_the_name_with_dashes() -> None:
-    assert flag("max_lag") == "--max-lag"

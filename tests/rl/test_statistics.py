@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, kl_divergence
 
 from mooactor.rl import (
     VTrace,
@@ -18,19 +17,6 @@ from mooactor.rl import (
 )
 
 
-def test_equal_samples_leave_no_doubt() -> None:
-    assert bootstrap_interval([4.0] * 30) == (4.0, 4.0, 4.0)
-
-
-def test_the_interval_agrees_with_the_normal_one_for_many_samples() -> None:
-    samples = np.random.default_rng(1).normal(10.0, 3.0, 400)
-    interval = bootstrap_interval(samples.tolist())
-    half_width = 1.96 * samples.std() / 400**0.5
-    assert interval.mean == pytest.approx(samples.mean())
-    assert interval.low == pytest.approx(samples.mean() - half_width, abs=0.03)
-    assert interval.high == pytest.approx(samples.mean() + half_width, abs=0.03)
-
-
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(2)
     covered = 0
@@ -38,14 +24,12 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
         samples = rng.exponential(1.0, 30).tolist()
         interval = bootstrap_interval(samples, resamples=500, seed=trial)
         covered += interval.low <= 1.0 <= interval.high
+        assert interval.mean == pytest.approx(np.mean(samples))
     assert 0.86 < covered / 300 < 0.99  # skewed samples of 30 cover a little less
 
 
-def test_the_text_names_the_mean_and_both_ends() -> None:
+def test_equal_samples_leave_no_doubt_and_none_have_no_interval() -> None:
     assert str(bootstrap_interval([1.0, 1.0])) == "1.00 (95% 1.00 to 1.00)"
-
-
-def test_no_samples_have_no_interval() -> None:
     with pytest.raises(ValueError, match="at least one sample"):
         bootstrap_interval([])
 
@@ -60,24 +44,17 @@ def some(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return values, targets, valid
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_explained_variance_is_what_numpy_says(seed: int) -> None:
-    values, targets, valid = some(seed)
-    kept = targets[valid].double().numpy(), values[valid].double().numpy()
-    expected = 1 - np.var(kept[0] - kept[1]) / np.var(kept[0])
+def test_explained_variance_is_what_numpy_says() -> None:
+    values, targets, valid = some(0)
+    values.requires_grad_()
+    kept = targets[valid].numpy(), values[valid].detach().numpy()
     explained = explained_variance(values, targets, valid)
-    assert explained.shape == ()
-    assert 0.6 < expected < 0.9
+    assert explained.shape == () and not explained.requires_grad
+    expected = 1 - np.var(kept[0] - kept[1]) / np.var(kept[0])
     assert explained.item() == pytest.approx(expected, rel=1e-4)
-
-
-def test_explained_variance_of_the_best_the_constant_and_the_worst() -> None:
-    _, targets, valid = some(0)
     assert explained_variance(targets, targets, valid) == 1
-    assert explained_variance(targets + 3, targets, valid).item() == pytest.approx(1)
     constant = torch.full_like(targets, 2.0)
     assert explained_variance(constant, targets, valid).item() == pytest.approx(0)
-    assert explained_variance(-targets, targets, valid).item() == pytest.approx(-3)
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1e6 / 3])
@@ -90,47 +67,17 @@ def test_targets_that_do_not_vary_leave_it_undefined(constant: float) -> None:
     assert explained_variance(torch.randn(7, 3), targets, valid).isnan()
 
 
-def test_nothing_valid_leaves_both_undefined() -> None:
-    values, targets, valid = some(0)
-    none = torch.zeros_like(valid)
-    assert explained_variance(values, targets, none).isnan()
-    assert approximate_kl(values, none).isnan()
-
-
 def test_the_kl_estimate_is_the_mean_that_schulman_writes() -> None:
     log_ratio, _, valid = some(1)
-    log_ratio = (log_ratio - 5) / 4
-    ratios = log_ratio[valid].double().exp().numpy()
+    log_ratio = ((log_ratio - 5) / 4).requires_grad_()
+    ratios = log_ratio[valid].detach().double().exp().numpy()
     expected = np.mean((ratios - 1) - np.log(ratios))
     estimate = approximate_kl(log_ratio, valid)
-    assert estimate.shape == ()
+    assert estimate.shape == () and not estimate.requires_grad
     assert estimate.item() == pytest.approx(expected, rel=1e-4)
-
-
-def test_the_kl_estimate_comes_close_to_the_divergence() -> None:
-    torch.manual_seed(0)
-    acted = Categorical(logits=torch.tensor([0.5, 0.1, -0.4]))
-    learns = Categorical(logits=torch.tensor([0.2, 0.3, -0.1]))
-    actions = acted.sample((200, 200))
-    log_ratio = learns.log_prob(actions) - acted.log_prob(actions)
-    estimate = approximate_kl(log_ratio, torch.ones_like(actions, dtype=torch.bool))
-    exact = kl_divergence(acted, learns)
-    assert estimate.item() == pytest.approx(exact.item(), rel=0.03)
-
-
-def test_equal_policies_have_no_divergence_and_tiny_ones_no_negative() -> None:
-    valid = torch.ones(5, 4, dtype=torch.bool)
-    assert approximate_kl(torch.zeros(5, 4), valid) == 0
-    assert approximate_kl(torch.full((5, 4), -3e-4), valid).item() == pytest.approx(
-        4.5e-8, rel=1e-2
-    )
-
-
-def test_neither_carries_a_gradient() -> None:
-    values, targets, valid = some(2)
-    values.requires_grad_()
-    assert not explained_variance(values, targets, valid).requires_grad
-    assert not approximate_kl(values, valid).requires_grad
+    tiny = approximate_kl(torch.full((20, 8), -3e-4), valid)  # not a negative one
+    assert tiny.item() == pytest.approx(4.5e-8, rel=1e-2)
+    assert approximate_kl(log_ratio, torch.zeros_like(valid)).isnan()
 
 
 def test_off_policy_facts_are_those_of_the_valid_steps() -> None:

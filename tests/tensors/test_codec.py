@@ -63,9 +63,8 @@ def same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> None:
 SHAPES = [(), (0,), (0, 5), (3,), (2, 3, 4), (100_000,), (30, 40, 50)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_numpy_dtypes_survive(dtype):
-    for shape in SHAPES:
+def test_numpy_dtypes_survive():
+    for dtype, shape in itertools.product(DTYPES, SHAPES):
         array = values(dtype, shape)
         received, beside = journey(array)
         same(received, array)
@@ -109,19 +108,15 @@ def test_repeated_elements_are_sent_once():
     assert received[2, 10**11] == 2
 
 
-def test_arrays_of_objects_are_left_to_numpy():
+def test_arrays_of_objects_and_subclasses_are_left_to_numpy():
+    masked, _ = journey(np.ma.masked_less(np.arange(100_000), 10))
+    assert isinstance(masked, np.ma.MaskedArray)
+    assert masked.mask.sum() == 10
     array = np.array([1, "two", None] * 20_000, dtype=object)
     received, beside = journey(array)
     assert received.dtype == object
     assert list(received) == list(array)
     assert beside == []
-
-
-def test_subclasses_are_left_to_numpy():
-    masked = np.ma.masked_less(np.arange(100_000), 10)
-    received, _ = journey(masked)
-    assert isinstance(received, np.ma.MaskedArray)
-    assert received.mask.sum() == 10
 
 
 def torch_dtypes() -> list[Any]:
@@ -135,12 +130,9 @@ def patterned(dtype: Any, count: int) -> Any:
     return raw.to(torch.uint8).view(dtype)
 
 
-@pytest.mark.parametrize("dtype", torch_dtypes(), ids=str)
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
-def test_torch_dtypes_survive(dtype):
-    received, beside = journey(torch.empty((0, 3), dtype=dtype))
-    assert (received.dtype, received.shape, beside) == (dtype, (0, 3), [])
-    for count in (1, 100, 100_000):
+def test_torch_dtypes_survive():
+    for dtype, count in itertools.product(torch_dtypes(), (0, 1, 100, 100_000)):
         tensor = patterned(dtype, count)
         received, beside = journey(tensor)
         assert received.dtype == dtype
@@ -206,13 +198,6 @@ def test_an_object_met_twice_arrives_as_one():
     assert a is b
     assert c is d
     assert len(beside) == 2
-
-
-def test_views_of_one_memory_have_the_right_values():
-    base = torch.arange(100_000.0)
-    (a, b), _ = journey((base, base[1000:60_000]))
-    assert torch.equal(a, base)
-    assert torch.equal(b, base[1000:60_000])
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, about itself

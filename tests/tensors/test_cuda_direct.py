@@ -8,12 +8,10 @@ do with each other is not tested.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import os
 import signal
-import time
 from collections.abc import Callable
 from pickle import PickleBuffer
 from typing import Any
@@ -24,7 +22,7 @@ import pytest
 import mooactor as moo
 from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, public, tickets
-from mooactor.tensors.cuda.direct import PATIENCE_S, SLOT, WELL
+from mooactor.tensors.cuda.direct import SLOT, WELL
 from mooactor.tensors.tickets import Source, Ticket
 from tests.conftest import eventually
 from tests.gates import wait_at
@@ -77,47 +75,19 @@ def held(lender: GpuWorker) -> int:
 # -- what works -----------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_it_is_tried_first_and_then_lent(lender, reader, directory):
+def test_it_is_tried_first_and_then_lent_again_and_again(lender, reader, directory):
     for _ in range(2):  # until the receiver has said something
         assert lend(lender, reader)[0] == "probe"
     try_it(lender, reader)
-    assert lend(lender, reader)[0] == "loan"
-    assert lender.call("route", reader.id) == "ofi"
-    assert [name for name in os.listdir(directory) if "direct" in name] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "nbytes",
-    [
-        *(pytest.param(n, marks=pytest.mark.slow) for n in (1, MB, SLOT - 1, SLOT)),
-        3 * SLOT + 7,
-    ],
-)
-def test_what_is_lent_arrives(lender, reader, nbytes):
-    try_it(lender, reader)
-    for value in (1, 2):
-        lent = loan(lender, reader, value, nbytes)
-        assert read(reader, lender, lent, nbytes) == digest(patterned(value, nbytes))
-    assert eventually(lambda: held(lender) == 0)
-
-
-@pytest.mark.slow
-def test_a_buffer_is_registered_once_and_used_again(lender, reader):
-    try_it(lender, reader)
     sources = set()
-    for value in range(20):
+    for value in range(5):
         lent = loan(lender, reader, value)
         sources.add(lent[0])
         assert read(reader, lender, lent) == digest(patterned(value, MB))
         assert eventually(lambda: held(lender) == 0)
-    assert len(sources) == 1
-
-
-@pytest.mark.slow
-def test_what_was_not_read_is_kept_and_what_was_dropped_is_not(lender, reader):
-    try_it(lender, reader)
+    assert len(sources) == 1  # a buffer is registered once
+    assert lender.call("route", reader.id) == "ofi"
+    assert [name for name in os.listdir(directory) if "direct" in name] == []
     loans = [loan(lender, reader, value) for value in range(4)]
     assert held(lender) == 4
     for value in (2, 0):
@@ -128,54 +98,52 @@ def test_what_was_not_read_is_kept_and_what_was_dropped_is_not(lender, reader):
 
 
 @pytest.mark.slow
-def test_several_are_read_at_once(lender, reader):
+def test_loans_of_all_sizes_arrive_also_several_at_once(lender, reader):
     try_it(lender, reader)
+    for nbytes in (1, SLOT - 1, SLOT, 3 * SLOT + 7):
+        lent = loan(lender, reader, 1, nbytes)
+        assert read(reader, lender, lent, nbytes) == digest(patterned(1, nbytes))
     nbytes = 2 * SLOT + 1
     loans = [loan(lender, reader, value, nbytes) for value in range(4)]
     found = reader.call("read_all_direct", lender.id, loans, nbytes)
     assert found == [digest(patterned(value, nbytes)) for value in range(4)]
+    assert eventually(lambda: held(lender) == 0)
 
 
 # -- where it cannot be ---------------------------------------------------
 
 
+def answered(lender: GpuWorker, reader: GpuWorker, **changes: Any) -> tuple[str, str]:
+    """What and why, after a probe that the reader got with these changes."""
+    _, probe, descriptor = lend(lender, reader)
+    probe = probe._replace(**{k: make(probe) for k, make in changes.items()})
+    reader.call("answer_read_probe", lender.id, probe, descriptor)
+    what, why, _ = lend(lender, reader)
+    return what, why
+
+
 @pytest.mark.slow
-def test_what_the_owners_fabric_does_not_take_is_staged(new_process, reader):
-    lender = new_process(TEST_GPU_MEMORY="1")
+def test_what_a_fabric_does_not_take_is_staged(new_process, lender, reader):
+    poor = new_process(TEST_GPU_MEMORY="1")
     for _ in range(2):
-        what, why, _ = lend(lender, reader)
+        what, why, _ = lend(poor, reader)
         assert what == "staged"
         assert f"{FABRIC} was not opened for memory of GPUs" in why
-
-
-@pytest.mark.slow
-def test_so_is_what_the_receivers_does_not_take(new_process, lender):
-    reader = new_process(TEST_GPU_MEMORY="1")
-    try_it(lender, reader)
-    what, why, _ = lend(lender, reader)
+    what, why = answered(lender, poor)
     assert what == "staged"
     assert "was not opened for memory of GPUs" in why
 
 
-@pytest.mark.slow
-def test_a_probe_that_fails_costs_nothing_else(lender, reader):
-    what, probe, descriptor = lend(lender, reader)
-    assert what == "probe"
-    wrong = probe.source._replace(key=probe.source.key ^ 0x5A5A)
-    wrong = probe._replace(source=wrong)
-    reader.call("answer_read_probe", lender.id, wrong, descriptor)
-    what, why, _ = lend(lender, reader)
+def test_a_probe_that_fails_costs_nothing_else(new_process, lender, reader):
+    def wrong_key(probe: Any) -> Any:
+        return probe.source._replace(key=probe.source.key ^ 0x5A5A)
+
+    what, why = answered(lender, reader, source=wrong_key)
     assert what == "staged"
     assert why and why != WELL
     assert lender.call("route", reader.id) == "ofi"
-
-
-@pytest.mark.slow
-def test_other_bytes_than_were_promised_are_no_proof(lender, reader):
-    _, probe, descriptor = lend(lender, reader)
-    wrong = probe._replace(pattern=bytes(16))
-    reader.call("answer_read_probe", lender.id, wrong, descriptor)
-    assert lend(lender, reader)[:2] == ("staged", "read other memory")
+    other = answered(lender, new_process(), pattern=lambda _: bytes(16))
+    assert other == ("staged", "read other memory")
 
 
 @pytest.mark.slow
@@ -207,7 +175,6 @@ def test_a_full_pool_means_staging(new_process, reader):
 # -- sudden ends ----------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_killed_reader_gives_the_buffer_back(lender, reader):
     try_it(lender, reader)
     loan(lender, reader)
@@ -216,28 +183,12 @@ def test_a_killed_reader_gives_the_buffer_back(lender, reader):
     assert eventually(lambda: held(lender) == 0)
 
 
-@pytest.mark.slow
 def test_a_killed_lender_is_an_error_at_once(lender, reader):
     try_it(lender, reader)
     lent = loan(lender, reader)
     lender.kill()
-    began = time.monotonic()
     with pytest.raises(ActorDied, match=r"send `tensor.cpu\(\)`"):
         read(reader, lender, lent)
-    assert time.monotonic() - began < PATIENCE_S
-    assert reader.call("statistics")["fetches"] == 0
-
-
-@pytest.mark.slow
-def test_so_is_one_killed_in_mid_read(lender, reader):
-    try_it(lender, reader)
-    lent = loan(lender, reader, 1, 64 * MB)
-    reader.tell("read_direct", lender.id, *lent, 64 * MB)
-    lender.kill()
-    began = time.monotonic()
-    with contextlib.suppress(ActorDied):  # it may have been quicker
-        reader.answer()
-    assert time.monotonic() - began < PATIENCE_S
     assert reader.call("statistics")["fetches"] == 0
 
 
@@ -246,10 +197,8 @@ def test_who_froze_is_an_error_and_then_tried_again(lender, reader):
     try_it(lender, reader)
     lent = loan(lender, reader)
     stop(lender.pid)
-    began = time.monotonic()
     with pytest.raises(ActorDied, match="froze"):
         read(reader, lender, lent)
-    assert time.monotonic() - began < PATIENCE_S + 15
     os.kill(lender.pid, signal.SIGCONT)
     try_it(lender, reader)
     lent = loan(lender, reader, 5)
@@ -349,20 +298,6 @@ def test_tickets_travel_in_calls_alone_and_beside_other_data(fabric):
         assert adder.add(lent) == (4 * MB, 0)
         assert adder.add(lent, other, other) == (4 * MB, 2 * MB)
         assert adder.make(3 * MB) == 3 * MB
-        assert eventually(lambda: not lent.is_held())
-
-
-@pytest.mark.slow
-def test_one_in_a_call_that_never_ran_comes_back(fabric, tmp_path):
-    with moo.init(transport="ofi"):
-        adder, lent = moo.spawn(Adder), Lent(MB)
-        busy = adder.wait.remote(str(tmp_path / "go"))
-        waiting = [adder.add.remote(lent) for _ in range(3)]
-        assert lent.is_held()
-        for ref in waiting:
-            ref.cancel()
-        (tmp_path / "go").touch()
-        busy.get()
         assert eventually(lambda: not lent.is_held())
 
 

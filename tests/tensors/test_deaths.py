@@ -24,36 +24,24 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@only_shm  # elsewhere it has copies, and gave the memory back before
-def test_a_killed_receivers_memory_comes_back(plane, worker):
-    for _ in range(5):
-        worker.call("keep", plane.export(bytes(MB), worker.id))
-    assert plane.statistics()["leases"] == 5
-    worker.kill()
-    assert eventually(lambda: plane.statistics()["used"] == 0)
-    assert plane.statistics()["revoked"] == 5
-
-
-def test_so_does_what_it_never_looked_at(plane, worker):
-    plane.export(bytes(MB), worker.id)
-    worker.kill()
-    assert eventually(lambda: plane.statistics()["used"] == 0)
-
-
-def test_so_it_does_if_a_forked_child_of_it_lives_on(plane, worker):
+def test_a_killed_receivers_memory_comes_back_if_a_forked_child_of_it_lives_on(
+    plane, worker
+):
     worker.call("keep", plane.export(bytes(MB), worker.id))
-    plane.export(bytes(MB), worker.id)
+    plane.export(bytes(MB), worker.id)  # it never looks at this one
     child = worker.call("forked_child_lives_on")
     worker.kill()
     try:
         assert eventually(lambda: plane.statistics()["used"] == 0)
+        with pytest.raises(ActorDied, match="is gone"):
+            plane.export(bytes(MB), worker.id)
     finally:
         os.kill(child, signal.SIGKILL)
 
 
 def test_a_receiver_killed_in_mid_work_leaks_nothing(plane, new_worker):
     chance = random.Random(11)
-    for _ in range(5):
+    for _ in range(3):
         worker = new_worker()
         for _ in range(chance.randrange(20)):
             worker.tell("keep", plane.export(bytes(MB // 4), worker.id))
@@ -81,25 +69,6 @@ def test_received_data_outlives_its_owner(plane, worker):
 
 
 @only_shm
-def test_so_does_what_is_still_under_way(plane, worker):
-    held = plane.import_(worker.call("make", 7, MB, plane.process_id))
-    under_way = worker.call("make", 8, MB, plane.process_id)
-    worker.kill()
-    plane.peer_lost(worker.id)
-    late = plane.import_(under_way)  # sent before the death, looked at after it
-    assert (held[0], held[-1], late[0], late[-1]) == (7, 7, 8, 8)
-    late[0] = 9
-    assert late[0] == 9
-
-
-@only_shm
-def test_the_first_message_of_a_killed_process_can_be_read(plane, worker):
-    descriptor = worker.call("make", 7, MB, plane.process_id)
-    worker.kill()
-    assert plane.import_(descriptor)[MB - 1] == 7
-
-
-@only_shm
 def test_a_dead_owners_memory_goes_with_its_last_user(plane, worker, monkeypatch):
     monkeypatch.setattr(plane_module, "GRACE_MS", 0)
     before = len(slab_mappings())
@@ -120,7 +89,7 @@ def test_discarding_after_the_owners_death_is_no_error(plane, worker):
     plane.discard(other)
 
 
-def test_a_thousand_messages_open_no_files_and_no_mappings(plane, worker):
+def test_many_messages_open_no_files_and_no_mappings(plane, worker):
     def exchange() -> None:
         got = plane.import_(worker.call("make", 1, MB // 8, plane.process_id))
         assert worker.call("keep", plane.export(got, worker.id))[0] == 1
@@ -130,7 +99,7 @@ def test_a_thousand_messages_open_no_files_and_no_mappings(plane, worker):
         exchange()
     gc.collect()
     files, mappings = open_files(), len(slab_mappings())
-    for _ in range(500):
+    for _ in range(200):
         exchange()
     gc.collect()
     assert (open_files(), len(slab_mappings())) == (files, mappings)

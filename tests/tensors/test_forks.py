@@ -6,8 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 
@@ -62,22 +60,3 @@ def test_memory_comes_back_by_itself_when_the_child_ends(plane, worker):
         del held
         assert worker.call("statistics")["used"] == MB
     assert eventually(lambda: worker.call("statistics")["used"] == 0)
-
-
-def test_a_fork_before_there_was_anything_to_see_keeps_nothing(plane):
-    with forked_child():
-        memory = plane.empty_buffer(MB)
-        del memory
-        assert plane.statistics()["used"] == 0
-
-
-def test_a_program_that_is_started_keeps_nothing(plane):
-    memory = plane.empty_buffer(MB)
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"],
-        stdin=subprocess.PIPE,
-        preexec_fn=lambda: None,
-    ) as program:
-        del memory
-        assert eventually(lambda: plane.statistics()["used"] == 0)
-        program.communicate(b"\n")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, fabrics
 from mooactor.tensors.network import Network
 from tests.conftest import eventually
-from tests.pace import Pace
 from tests.tensors.conftest import break_connections, silence
 from tests.tensors.endpoints import OFI, SHM, Endpoint
 from tests.tensors.worker import KEY, Worker
@@ -71,6 +69,7 @@ def test_by_default_there_is_shared_memory_and_nothing_else(new_plane, directory
     assert not list(Path(directory).glob("*.endpoint"))
     with pytest.raises(ValueError, match="no endpoint"):
         here.endpoint()
+    assert arrives(here, new_plane(transports=ALL))
 
 
 def test_on_one_host_shared_memory_is_chosen(new_plane):
@@ -82,12 +81,6 @@ def test_on_one_host_shared_memory_is_chosen(new_plane):
     assert "took our memory" in why
     assert here.host(here.process_id) == here.host(there.process_id)
     assert there.statistics()["fetched_tcp"] == 0
-
-
-def test_also_with_a_process_that_knows_nothing_else(new_plane):
-    here, there = new_plane(transports=ALL), new_plane(transports=None)
-    assert arrives(here, there)
-    assert arrives(there, here)
 
 
 def test_between_hosts_it_is_tcp(elsewhere):
@@ -111,16 +104,6 @@ def test_with_a_common_fabric_it_is_that(elsewhere, fabric):
     assert f"both have {fabric}" in why
     assert there.statistics()["fetched_ofi"] == MB
     assert there.statistics()["fetched_tcp"] == 0
-
-
-def test_fabrics_of_different_names_are_not_common(elsewhere, fabric):
-    here, there = elsewhere(ALL), elsewhere(ALL)
-    endpoint = Endpoint.read(there.endpoint())
-    assert endpoint.fabric[2].startswith(fabric.encode())
-    other = (endpoint.fabric[0], endpoint.fabric[1], b"x" + endpoint.fabric[2][1:])
-    here.introduce(there.process_id, endpoint.changed(fabric=other))
-    assert arrives(here, there)
-    assert here.route(there.process_id)[0] == "tcp"
 
 
 def test_a_fabric_that_is_not_to_be_had_is_done_without(elsewhere):
@@ -178,24 +161,6 @@ def test_nothing_in_common_is_one_clear_error(elsewhere):
 
 
 @pytest.mark.slow
-def test_neither_is_a_process_without_a_network_waited_for_forever(new_plane):
-    here, there = new_plane(transports=["tcp"]), new_plane(transports=None)
-    descriptor = here.export(bytes(MB), there.process_id)
-    assert here.is_remote(descriptor)
-    assert eventually(lambda: here.statistics()["used"] == 0)
-    with pytest.raises(ActorUnavailable, match="only shared memory"):
-        here.export(bytes(MB), there.process_id)
-
-
-def test_a_process_that_is_yet_to_come_is_waited_for(directory, new_plane, new_id):
-    here, later = new_plane(transports=["tcp"]), new_id()
-    descriptor = here.export(b"first", later)
-    there = DataPlane(directory, later, KEY, Network(("tcp",)))
-    assert bytes(there.import_(descriptor)) == b"first"
-    there.close()
-
-
-@pytest.mark.slow
 def test_a_process_that_is_long_in_opening_its_fabric_is_waited_for(
     directory, new_plane, new_id, tmp_path
 ):
@@ -206,27 +171,20 @@ def test_a_process_that_is_long_in_opening_its_fabric_is_waited_for(
     here, settings = new_plane(transports=["tcp"]), {"TEST_TRANSPORTS": "ofi,tcp"}
     later = Worker(directory, new_id(), MOOACTOR_LIBFABRIC=str(library), **settings)
     descriptor = here.export(b"first", later.id)
-    with open(library, "wb"):  # it has begun; given up after two seconds?
-        assert not eventually(lambda: here.statistics()["used"] == 0, 20.0)
+    with open(library, "wb"):  # it has begun; nothing is given up after two seconds
+        assert not eventually(lambda: here.statistics()["used"] == 0, 4.0)
     assert later.call("keep", descriptor) == b"first"
     later.close()
 
 
-def test_of_two_addresses_one_may_be_dead(elsewhere):
-    here, there = elsewhere(), elsewhere()
-    endpoint = Endpoint.read(there.endpoint())
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        nobody = unused.getsockname()[1]
-    black_hole = ("192.0.2.1", 9)  # of no network
-    addresses = (("127.0.0.1", nobody), black_hole, *endpoint.addresses)
-    here.introduce(there.process_id, endpoint.changed(addresses=addresses))
-    assert arrives(here, there)
-
-
-def test_an_address_of_another_process_is_passed_over(elsewhere):
+def test_an_address_of_another_process_or_of_nobody_is_passed_over(elsewhere):
     here, there, stranger = elsewhere(), elsewhere(), elsewhere()
     endpoint = Endpoint.read(there.endpoint())
-    addresses = (*Endpoint.read(stranger.endpoint()).addresses, *endpoint.addresses)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        nobody = unused.getsockname()
+    black_hole = ("192.0.2.1", 9)  # of no network
+    others = (nobody, black_hole, *Endpoint.read(stranger.endpoint()).addresses)
+    addresses = (*others, *endpoint.addresses)
     here.introduce(there.process_id, endpoint.changed(addresses=addresses))
     assert arrives(here, there)
     assert stranger.statistics()["links"] == 0
@@ -246,6 +204,7 @@ def test_where_nobody_answers_the_error_says_what_was_tried(elsewhere):
 
 @pytest.mark.slow
 def test_who_was_met_and_does_not_answer_any_more_is_not_called_dead(elsewhere):
+    """Nor is it waited for before anything is sent, and later all goes on."""
     here, there = elsewhere(), elsewhere()
     assert introduced(here, there)
     with silence() as address:
@@ -253,42 +212,21 @@ def test_who_was_met_and_does_not_answer_any_more_is_not_called_dead(elsewhere):
         here.introduce(there.process_id, endpoint)
         break_connections()
         assert eventually(lambda: here.route(there.process_id)[0] is None)
-        with pytest.raises(ActorUnavailable, match="did not answer"):
-            here.export(bytes(MB), there.process_id)
-
-
-@pytest.mark.slow
-def test_who_does_not_wait_for_contact_has_a_descriptor_at_once(elsewhere):
-    here, there = elsewhere(), elsewhere()
-    with silence() as address:
-        endpoint = Endpoint.read(there.endpoint()).changed(addresses=(address,))
-        here.introduce(there.process_id, endpoint)
-        with Pace() as pace:
-            assert here.is_remote(here.export(bytes(MB), there.process_id, wait=False))
-            assert pace.seconds() < 2.5  # an attempt takes 6
-        assert here.statistics()["leases"] == 1
-        assert eventually(lambda: here.statistics()["used"] == 0)
-        with pytest.raises(ActorUnavailable, match="did not answer"):
-            here.export(bytes(MB), there.process_id, wait=False)
-
-
-@pytest.mark.slow
-def test_after_a_failure_all_are_told_at_once_while_the_next_attempt_goes_on(
-    elsewhere,
-):
-    here, there = elsewhere(), elsewhere()
-    with silence() as address:
-        endpoint = Endpoint.read(there.endpoint()).changed(addresses=(address,))
-        here.introduce(there.process_id, endpoint)
+        unseen = here.export(bytes(MB), there.process_id, wait=False)
+        assert here.is_remote(unseen)
         with pytest.raises(ActorUnavailable, match="did not answer"):
             here.export(bytes(MB), there.process_id)
         here.introduce(there.process_id, there.endpoint())
-        with Pace() as pace:
-            with pytest.raises(ActorUnavailable, match="did not answer|reachable now"):
-                here.export(bytes(MB), there.process_id)
-            assert pace.seconds() < 2.5  # an attempt takes 6
-    assert eventually(lambda: here.route(there.process_id)[0] == "tcp")
+    assert eventually(lambda: exports(here, there))
     assert arrives(here, there)
+
+
+def exports(here: DataPlane, there: DataPlane) -> bool:
+    try:
+        here.revoke(here.export(b"x", there.process_id))
+    except (ActorUnavailable, ActorDied):
+        return False
+    return True
 
 
 @pytest.mark.slow
@@ -298,40 +236,11 @@ def test_who_waits_for_an_owner_that_cannot_call_is_told_both_addresses(new_plan
         endpoint = Endpoint.read(there.endpoint()).changed(addresses=(address,))
         here.introduce(there.process_id, endpoint)
         descriptor = here.export(bytes(MB), there.process_id, wait=False)
-        began = time.monotonic()
         with pytest.raises(ActorUnavailable, match="did not connect") as caught:
             there.import_(descriptor)
-        assert time.monotonic() - began < 15
     for plane in (here, there):
         ((ip, port),) = Endpoint.read(plane.endpoint()).addresses
         assert f"{ip}:{port}" in str(caught.value)
-
-
-def test_what_was_not_waited_for_arrives(elsewhere):
-    here, there = elsewhere(), elsewhere()
-    here.introduce(there.process_id, there.endpoint())
-    sent = os.urandom(MB)
-    descriptor = here.export(sent, there.process_id, wait=False)
-    assert bytes(there.import_(descriptor)) == sent
-
-
-def test_after_a_failure_the_choice_is_made_anew(elsewhere):
-    here, there = elsewhere(), elsewhere()
-    endpoint = Endpoint.read(there.endpoint())
-    here.introduce(there.process_id, endpoint.changed(transports=OFI))
-    with pytest.raises(ActorUnavailable):
-        here.export(bytes(MB), there.process_id)
-    here.introduce(there.process_id, there.endpoint())
-    assert eventually(lambda: exported(here, there))
-    assert arrives(here, there)
-
-
-def exported(here: DataPlane, there: DataPlane) -> bool:
-    try:
-        here.revoke(here.export(b"x", there.process_id))
-    except (ActorUnavailable, ActorDied):
-        return False
-    return True
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
@@ -366,17 +275,11 @@ def test_what_is_no_address_is_refused(directory, new_id):
         DataPlane(directory, new_id(), KEY, Network(tuple(ALL), bind="host.name"))
 
 
-@pytest.mark.parametrize("endpoint", [b"", b"MCRD", bytes(60), bytes(2000)])
-def test_what_is_no_endpoint_is_refused(new_plane, endpoint):
-    plane = new_plane(transports=ALL)
-    with pytest.raises(ValueError, match="no endpoint of process"):
-        plane.introduce(1 << 50, endpoint)
-
-
-def test_nor_is_the_endpoint_of_another(new_plane):
-    here, there = new_plane(transports=ALL), new_plane(transports=ALL)
-    with pytest.raises(ValueError, match="no endpoint of process"):
-        here.introduce(1 << 50, there.endpoint())
+def test_what_is_no_endpoint_of_that_process_is_refused(new_plane):
+    plane, other = new_plane(transports=ALL), new_plane(transports=ALL)
+    for endpoint in (b"", b"MCRD", bytes(60), bytes(2000), other.endpoint()):
+        with pytest.raises(ValueError, match="no endpoint of process"):
+            plane.introduce(1 << 50, endpoint)
 
 
 def test_a_closed_plane_leaves_no_endpoint_behind(directory, new_id):

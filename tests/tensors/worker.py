@@ -7,7 +7,6 @@ standard input and answers (ok, result) on its standard output.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import signal
@@ -60,23 +59,6 @@ class Role:
         before = self.plane.statistics()["exports_copied"]
         descriptor = self.plane.export(self.kept[-1], to)
         return descriptor, self.plane.statistics()["exports_copied"] - before
-
-    def exchange(
-        self, received: tuple[bytes, str] | None, to: int, nbytes: int
-    ) -> tuple[bytes, str]:
-        """Check what came against its digest, and make something for `to`.
-
-        Half of the time it is what came, sent on.
-        """
-        data = os.urandom(nbytes)
-        if received is not None:
-            descriptor, digest = received
-            got = self.plane.import_(descriptor)
-            found = hashlib.blake2b(got).hexdigest()
-            assert found == digest, f"{len(got)} bytes came as others"
-            if nbytes % 2:
-                return self.plane.export(got, to), digest
-        return self.plane.export(data, to), hashlib.blake2b(data).hexdigest()
 
     def statistics(self) -> dict[str, int]:
         return self.plane.statistics()

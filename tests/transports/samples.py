@@ -4,27 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-# Of every layout more than the threshold, also of one byte a piece.
-SHAPE = (80, 60, 40)
-
-_DTYPES = (
-    *("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32"),
-    *("float64", "complex64", "complex128"),
-)
-DTYPES = {"numpy": _DTYPES, "torch": (*_DTYPES, "bfloat16")}
-
-LAYOUTS: dict[str, Callable[[Any], Any]] = {
-    "contiguous": lambda a: a,
-    "transposed": lambda a: a.swapaxes(0, 2),
-    "with gaps": lambda a: a[::2, :, 1::2],
-    "of no dimensions": lambda a: a[3, 2, 1],
-    "of no elements": lambda a: a[:, :0],
-}
+SHAPE = (80, 60, 40)  # more than the threshold, also of one byte a piece
 
 
 @dataclasses.dataclass
@@ -38,12 +22,7 @@ class Batch:
 
 def build(kind: str, *what: Any) -> Any:
     """The value of a recipe."""
-    recipes: dict[str, Callable[..., Any]] = {
-        "random": _random,
-        "layout": _layout,
-        "nested": _nested,
-    }
-    return recipes[kind](*what)
+    return {"random": _random, "nested": _nested}[kind](*what)
 
 
 def _random(nbytes: int, seed: int) -> Any:
@@ -63,20 +42,14 @@ def _array(library: str, dtype: str) -> Any:
     return torch.from_numpy(numbers).to(getattr(torch, dtype))
 
 
-def _layout(library: str, layout: str) -> dict[str, Any]:
-    shaped = LAYOUTS[layout]
-    arrays = {dtype: shaped(_array(library, dtype)) for dtype in DTYPES[library]}
-    if layout == "of no dimensions" and library == "numpy":
-        return {dtype: np.array(array) for dtype, array in arrays.items()}
-    return arrays
-
-
 def _nested(library: str) -> Any:
     big, small = _array(library, "float32"), _array(library, "int16")[0, 0]
+    laid_out = big.swapaxes(0, 2)
     inner = Batch("inner", [big + 1, (small,)])
     return {
         "list": [big, 7, [small]],
         ("a", "tuple"): (big, big, "text", {"deep": (small + 1,)}),
+        "laid out": laid_out,
         "dataclass": Batch("outer", [big * 2], inner),
         "nothing": None,
     }

@@ -7,7 +7,6 @@ Always there is a transport that works, or one error that says why there is none
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from tests.transports.pairs import Hosts
 from tests.transports.worker import Worker
 
 MB = 1 << 20
-#: In seconds: how long it may take until it is clear that nothing leads anywhere.
-SOON_S = 10.0
 
 
 def arrives(sender: Worker, receiver: Worker) -> bool:
@@ -41,10 +38,8 @@ def introduce(*workers: Worker) -> None:
 
 def refusal(sender: Worker, receiver: Worker) -> str:
     """What the one error says."""
-    began = time.monotonic()
     with pytest.raises(ActorUnavailable) as caught:
         sender.call("offer", receiver.id, "random", MB, 1)
-    assert time.monotonic() - began < SOON_S
     sender.call("drop")
     assert sender.settled()
     return str(caught.value)
@@ -114,14 +109,6 @@ def test_any_family_of_addresses_will_do(hosts):
     assert arrives(a, b) and arrives(b, a)
 
 
-def test_so_does_a_kernel_without_ipv6(hosts):
-    off = 'echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; exec "$0" "$@"'
-    a, b = (
-        hosts.start(hosts.process(host, ["sh", "-c", off]), "tcp") for host in HOSTS
-    )
-    assert arrives(a, b) and arrives(b, a)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("families", [()], ids=["none"])
 def test_without_a_common_family_there_is_one_clear_error(hosts):
@@ -136,18 +123,9 @@ def test_without_a_common_family_there_is_one_clear_error(hosts):
 
 @pytest.mark.slow
 def test_who_listens_for_its_own_host_only_cannot_be_reached(hosts):
+    """As all do by default."""
     a, b = (hosts.start(host, "tcp", bind=None) for host in HOSTS)
     assert "127.0.0.1" in refusal(a, b)
-
-
-@pytest.mark.slow
-def test_one_address_can_be_named(hosts):
-    hosts.cable.add_link("up1", 2)
-    a = hosts.start("a", "tcp", bind="10.99.2.1")
-    b = hosts.start("b", "tcp", bind="10.99.2.2")
-    before = hosts.cable.sent("a", "up1")
-    assert arrives(a, b)
-    assert hosts.cable.sent("a", "up1") - before > MB
 
 
 # -- interfaces ------------------------------------------------------------
@@ -169,8 +147,8 @@ def test_of_two_interfaces_the_other_is_taken_when_one_breaks(hosts):
     if hosts.cable.sent("a", first) < hosts.cable.sent("a", second):
         first, second = second, first
     with hosts.cable.pulled(first):
-        assert eventually(lambda: arrives_again(a, b), SOON_S)
-        assert eventually(lambda: arrives_again(b, a), SOON_S)
+        assert eventually(lambda: arrives_again(a, b))
+        assert eventually(lambda: arrives_again(b, a))
         assert hosts.cable.sent("a", second) > MB
 
 
@@ -188,4 +166,4 @@ def test_where_no_interface_answers_there_is_one_clear_error_until_one_does(host
     a, b = (hosts.start(host, "tcp") for host in HOSTS)
     with hosts.cable.swallowing():
         assert "10.99.1.2" in refusal(a, b)
-    assert eventually(lambda: arrives_again(a, b), SOON_S)
+    assert eventually(lambda: arrives_again(a, b))

@@ -9,7 +9,7 @@ leaves behind, the next ones find.
 from __future__ import annotations
 
 import contextlib
-import time
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,14 +21,10 @@ from mooactor.tensors import THRESHOLD
 from tests.conftest import eventually
 from tests.marks import slow
 from tests.networks import Cable
-from tests.transports import samples
 from tests.transports.pairs import NETWORKS, Pair, over
 from tests.transports.worker import Worker
 
-KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
-#: In seconds: every fault has ended by then, for those who survive it.
-SOON_S = 10.0  # it is five, on a machine with nothing else to do; see `mooactor bench`
-
+MB = 1 << 20
 #: What faults do is the same over both networks: `make test` has them over one.
 FAULTY = ("tcp", slow("ofi"))
 
@@ -46,11 +42,10 @@ def move(pair: Pair, sender: Worker, receiver: Worker, *recipe: Any) -> list[byt
 # -- sizes and layouts -----------------------------------------------------
 
 
-@pytest.mark.parametrize("nbytes", SIZES)
-def test_any_size_arrives(pair, nbytes):
+def test_any_size_arrives(pair):
     fetched = f"fetched_{pair.transport}"
     ways = ((pair.a, pair.b), (pair.b, pair.a))
-    for sender, receiver in ways[: 2 if nbytes <= MB else 1]:
+    for nbytes, (sender, receiver) in itertools.product(SIZES, ways):
         before = receiver.call("statistics").get(fetched, 0)
         beside = move(pair, sender, receiver, "random", nbytes, nbytes)
         assert len(beside) == (nbytes >= THRESHOLD)
@@ -60,36 +55,20 @@ def test_any_size_arrives(pair, nbytes):
     assert pair.settled()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_so_does_a_gigabyte(pair):
-    move(pair, pair.a, pair.b, "random", GB, 1)
-    assert pair.settled()
-
-
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize("layout", samples.LAYOUTS)
-def test_every_dtype_arrives_in_any_layout_as_it_was_when_sent(pair, library, layout):
+def test_nested_values_arrive_as_they_were_when_sent_and_are_the_receivers_own(
+    pair, library
+):
     if library == "torch":
         pytest.importorskip("torch")
-    recipe = ("layout", library, layout)
+    recipe = ("nested", library)
+    assert len(move(pair, pair.a, pair.b, *recipe)) == 4
+    pair.b.call("scribble", "received")
+    assert pair.a.call("is_unchanged", *recipe) == ""
     message = pair.a.call("offer", pair.b.id, *recipe)
     pair.a.call("scribble", "sent")
     pair.b.call("take", message)
     assert pair.b.call("check", *recipe) == ""
-    beside = 0 if layout.startswith("of no") else len(samples.DTYPES[library])
-    assert len(bodies.split_attached(message)[0]) == beside
-    assert pair.settled()
-
-
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_nested_values_arrive_and_are_the_receivers_own(pair, library):
-    if library == "torch":
-        pytest.importorskip("torch")
-    recipe = ("nested", library)
-    assert len(move(pair, pair.a, pair.b, *recipe)) == 3
-    pair.b.call("scribble", "received")
-    assert pair.a.call("is_unchanged", *recipe) == ""
     assert pair.settled()
 
 
@@ -106,7 +85,7 @@ class Witness:
 
     def sees_nothing_left(self) -> bool:
         self.survivor.call("drop")
-        return eventually(self._clean, SOON_S)
+        return eventually(self._clean)
 
     def _clean(self) -> bool:
         stats = self.survivor.call("statistics")
@@ -129,7 +108,7 @@ def moves_again(pair: Pair, sender: Worker, receiver: Worker) -> None:
             return "fetched or revoked before" not in str(error)
         return True
 
-    assert eventually(moved, 2 * SOON_S)
+    assert eventually(moved)
 
 
 @pytest.fixture
@@ -177,106 +156,81 @@ def under_way(
         yield message
 
 
-def fails(receiver: Worker, since: float) -> Exception:
-    """The error that a `take` under way ends with, soon."""
-    with pytest.raises((ActorDied, ActorUnavailable)) as caught:
-        receiver.answer(SOON_S)
-    assert time.monotonic() - since < SOON_S
-    return caught.value
+def fails(receiver: Worker) -> None:
+    """A `take` under way ends with an error that says why."""
+    with pytest.raises((ActorDied, ActorUnavailable)):
+        receiver.answer()
 
 
-FAULT_SIZES = [MB, 64 * MB]
-ONE_SIZE = [MB, pytest.param(64 * MB, marks=pytest.mark.slow)]
+LARGE = 64 * MB
 
 
 @pytest.mark.slow
 @over(*FAULTY)
-@pytest.mark.parametrize("nbytes", FAULT_SIZES)
-def test_a_sender_killed_in_mid_transfer_is_a_named_error(cable, met, start, nbytes):
+def test_a_sender_killed_in_mid_transfer_is_a_named_error(cable, met, start):
     witness, victim = Witness(met.a), start("b")
-    with under_way(met, victim, met.a, nbytes):
-        killed = time.monotonic()
+    with under_way(met, victim, met.a, LARGE):
         victim.kill()
-        fails(met.a, killed)
+        fails(met.a)
     assert witness.sees_nothing_left()
     move(met, met.b, met.a, "random", MB, 3)
 
 
 @pytest.mark.slow
 @over(*FAULTY)
-@pytest.mark.parametrize("nbytes", FAULT_SIZES)
-def test_a_receiver_killed_in_mid_transfer_leaves_nothing(cable, met, start, nbytes):
+def test_a_receiver_killed_in_mid_transfer_leaves_nothing(cable, met, start):
     witness, victim = Witness(met.a), start("b")
-    with under_way(met, met.a, victim, nbytes):
+    with under_way(met, met.a, victim, LARGE):
         victim.kill()
         assert witness.sees_nothing_left()
     with pytest.raises((ActorDied, ActorUnavailable)):
-        begun = time.monotonic()
-        while time.monotonic() - begun < SOON_S:
-            met.a.call("offer", victim.id, "random", nbytes, 2)
+        while True:
+            met.a.call("offer", victim.id, "random", MB, 2)
     assert witness.sees_nothing_left()
     move(met, met.a, met.b, "random", MB, 3)
 
 
 @over("shm", *FAULTY)
-@pytest.mark.parametrize("nbytes", ONE_SIZE)
-def test_a_receiver_killed_with_data_in_hand_and_on_its_way_leaves_nothing(
-    met, start, nbytes
-):
+def test_a_receiver_killed_with_data_in_hand_and_on_its_way_leaves_nothing(met, start):
     witness, victim = Witness(met.a), start("b")
-    move(met, met.a, victim, "random", nbytes, 4)
+    move(met, met.a, victim, "random", MB, 4)
     met.a.call("offer_same", victim.id)
     victim.kill()
     assert witness.sees_nothing_left()
     met.a.call("peer_lost", victim.id)
     with pytest.raises(ActorDied):
-        met.a.call("offer", victim.id, "random", nbytes, 2)
+        met.a.call("offer", victim.id, "random", MB, 2)
     assert witness.sees_nothing_left()
 
 
 @over("shm", *FAULTY)
-@pytest.mark.parametrize("nbytes", ONE_SIZE)
-def test_what_a_killed_sender_gave_stays_and_the_rest_is_a_named_error(
-    met, start, nbytes
-):
+def test_what_a_killed_sender_gave_stays_and_the_rest_is_a_named_error(met, start):
     witness, victim = Witness(met.a), start("b")
-    move(met, victim, met.a, "random", nbytes, 5)
-    late = victim.call("offer", met.a.id, "random", nbytes, 6)
+    move(met, victim, met.a, "random", MB, 5)
+    late = victim.call("offer", met.a.id, "random", MB, 6)
     victim.kill()
-    killed = time.monotonic()
     met.a.call("peer_lost", victim.id)
-    assert met.a.call("check", "random", nbytes, 5) == ""
+    assert met.a.call("check", "random", MB, 5) == ""
     met.a.tell("take", late)
     try:
-        met.a.answer(SOON_S)  # over shared memory it may still be had
+        met.a.answer()  # over shared memory it may still be had
     except (ActorDied, ActorUnavailable):
         pass
     else:
         assert met.transport == "shm"
-        assert met.a.call("check", "random", nbytes, 6) == ""
-    assert time.monotonic() - killed < SOON_S
+        assert met.a.call("check", "random", MB, 6) == ""
     assert witness.sees_nothing_left()
-
-
-CUTS = [
-    pytest.param("pulled", MB),
-    pytest.param("swallowing", 64 * MB, marks=pytest.mark.slow),
-    pytest.param("pulled", 64 * MB, marks=pytest.mark.slow),
-    pytest.param("swallowing", MB, marks=pytest.mark.slow),
-]
 
 
 @pytest.mark.slow
 @over(*FAULTY)
-@pytest.mark.parametrize(("cut", "nbytes"), CUTS)
-def test_a_cut_link_is_a_named_error_and_is_mended(cable, met, cut, nbytes):
+@pytest.mark.parametrize("cut", ["pulled", "swallowing"])
+def test_a_cut_link_is_a_named_error_and_is_mended(cable, met, cut):
     here, there = Witness(met.a), Witness(met.b)
-    with under_way(met, met.b, met.a, nbytes):
+    with under_way(met, met.b, met.a, LARGE):
         with getattr(cable, cut)():
-            began = time.monotonic()
-            fails(met.a, began)
+            fails(met.a)
             assert here.sees_nothing_left() and there.sees_nothing_left()
-            assert time.monotonic() - began < SOON_S
     moves_again(met, met.a, met.b)
     moves_again(met, met.b, met.a)
     assert met.settled()
@@ -289,9 +243,9 @@ def test_a_link_cut_while_nothing_moves_takes_the_leases_with_it(cable, met):
     here, there = met.a, met.b
     assert there.call("statistics")["leases"] == 1
     with cable.pulled():
-        assert eventually(lambda: not there.call("statistics")["links"], SOON_S)
-        assert eventually(lambda: not here.call("statistics")["links"], SOON_S)
-        assert eventually(there.settled, SOON_S)
+        assert eventually(lambda: not there.call("statistics")["links"])
+        assert eventually(lambda: not here.call("statistics")["links"])
+        assert eventually(there.settled)
     moves_again(met, there, here)
     moves_again(met, here, there)
 
@@ -300,31 +254,30 @@ def test_a_link_cut_while_nothing_moves_takes_the_leases_with_it(cable, met):
 
 
 @over("shm", *FAULTY)
-@pytest.mark.parametrize("nbytes", ONE_SIZE)
-def test_a_slow_reader_leaves_the_owners_memory_flat(met, start, nbytes):
+def test_a_slow_reader_leaves_the_owners_memory_flat(met, start):
     """The owner goes on until its limit; then there is room as the reader reads."""
     room, reader = 6, met.b
-    owner = start("a", memory_limit=room * nbytes)
-    move(met, owner, reader, "random", nbytes, 1)
+    owner = start("a", memory_limit=room * MB)
+    move(met, owner, reader, "random", MB, 1)
     reader.call("drop")
     owner.call("drop")
     assert eventually(owner.settled)
     reader.freeze()
     try:
-        messages = owner.call("offer_until_full", reader.id, nbytes)
+        messages = owner.call("offer_until_full", reader.id, MB)
     finally:
         reader.thaw()
     full = owner.call("statistics")
-    assert len(messages) == room and full["used"] == room * nbytes
+    assert len(messages) == room and full["used"] == room * MB
     resident = owner.call("resident")
     for number in range(4 * room):
         reader.call("take", messages.pop(0))
         assert reader.call("first_byte") == number
         reader.call("drop")
         assert eventually(lambda: owner.call("statistics")["used"] < full["used"])
-        messages += owner.call("offer_until_full", reader.id, nbytes)
+        messages += owner.call("offer_until_full", reader.id, MB)
         assert len(messages) == room
     after = owner.call("statistics")
     assert (after["used"], after["reserved"]) == (full["used"], full["reserved"])
-    assert owner.call("resident") - resident < nbytes + 4 * MB
+    assert owner.call("resident") - resident < MB + 4 * MB
     assert met.settled()

@@ -7,7 +7,6 @@ A `Process` may live in a network namespace, and may have several data planes; a
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import select
@@ -144,12 +143,6 @@ class Role:
                 kinds[target.partition(":[")[0]] += 1
         return kinds
 
-    def private(self) -> int:
-        """Bytes of memory that only this process has."""
-        with open("/proc/self/status") as status:
-            line = next(line for line in status if line.startswith("RssAnon"))
-        return int(line.split()[1]) * 1024
-
     def resident(self) -> int:
         """Bytes of memory that this process has in use, shared ones among them."""
         return resident_bytes()
@@ -161,12 +154,8 @@ class Roles:
     def __init__(self) -> None:
         self._roles: dict[int, Role] = {}
 
-    def start(
-        self, module: str, directory: str, process_id: int, options: dict[str, Any]
-    ) -> None:
-        """One more; `module` has the class `Role` that it is of."""
-        role = importlib.import_module(module).Role
-        self._roles[process_id] = role(directory, process_id, **options)
+    def start(self, directory: str, process_id: int, options: dict[str, Any]) -> None:
+        self._roles[process_id] = Role(directory, process_id, **options)
 
     def stop(self, process_id: int) -> None:
         self._roles.pop(process_id).plane.close()
@@ -217,7 +206,6 @@ class Worker:
     """A `Role` in a process, seen from here.
 
     Args:
-      module: has the class `Role`.
       options: of its `DataPlane`.
     """
 
@@ -226,13 +214,11 @@ class Worker:
         process: Process,
         directory: str,
         process_id: int,
-        *,
-        module: str = __name__,
         **options: Any,
     ) -> None:
         self.id = process_id
         self.process = process
-        process.call("start", module, directory, process_id, options)
+        process.call("start", directory, process_id, options)
 
     def call(self, method: str, *args: Any) -> Any:
         """Ask and wait for the answer."""

@@ -3,12 +3,8 @@
 
 from __future__ import annotations
 
-from tests.actors import test_ref_ownership, test_ref_protocol
-from tests.actors.test_ref_ownership import keeper
+from tests.actors import test_ref_protocol
 
-__all__ = ["keeper"]
-
-for _module in (test_ref_ownership, test_ref_protocol):
-    for _name, _test in vars(_module).items():
-        if _name.startswith("test_"):
-            globals()[_name] = _test
+for _name, _test in vars(test_ref_protocol).items():
+    if _name.startswith("test_"):
+        globals()[_name] = _test

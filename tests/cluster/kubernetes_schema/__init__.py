@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Kubernetes' published schema of the objects that we write, and a check against it.
 
-`schema.json` was made by `extract.py`, of the oldest version that can be had so: of an
-API version like batch/v1 no field goes away again, so a manifest that fits it fits the
-later ones.
+`schema.json` is of an old version (see README.md): of an API version like batch/v1 no
+field goes away again, so a manifest that fits it fits the later ones.
 """
 
 from __future__ import annotations

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: MIT
-"""The rules that a history must keep: each a function from a story to violations."""

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor keygen``, and commands that find no place for a key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mooactor.cli import main
+from mooactor.control import secret
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_it_makes_a_key_and_keeps_one_that_is_there(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = str(tmp_path / "key")
+    assert main(["keygen", path]) == 0
+    made = secret.read(path)
+    out, err = capsys.readouterr()
+    assert out == f"mooactor key {made.fingerprint} in {path}\n"
+    assert "copy it to every host" in err and "--key-file" in err
+    assert f"scp -p {path} HOST:\n" in err
+    assert main(["keygen", path]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert secret.read(path) == secret.Key(made.secret, path)
+    assert main(["keygen", "--force", path]) == 0
+    assert secret.read(path).secret != made.secret
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_it_replaces_files_only(
+    force: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    pipe, target, link, dangling = (tmp_path / name for name in ("p", "t", "l", "d"))
+    os.mkfifo(pipe)
+    target.write_text("kept")
+    link.symlink_to("t")
+    dangling.symlink_to("nowhere")
+    before = {path.name: path.lstat().st_ino for path in tmp_path.iterdir()}
+    for path, why in (
+        (pipe, "a named pipe, and is not replaced: name a file"),
+        (link, f"a symbolic link, to {target}, "),
+        (dangling, f"a symbolic link, to {tmp_path}/nowhere, "),
+        (tmp_path, "a directory"),
+    ):
+        assert main(["keygen", *force, str(path)]) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said.startswith(f"mooactor keygen: {path} is {why}")
+    after = {path.name: path.lstat().st_ino for path in tmp_path.iterdir()}
+    assert after == before and target.read_text() == "kept"
+
+
+def test_without_a_file_it_takes_the_default_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["keygen"]) == 0
+    path = f"{tmp_path}/mooactor/key"
+    out, err = capsys.readouterr()
+    assert path in out
+    assert "ssh HOST mkdir -p -m 700 .config/mooactor && scp -p " in err
+    assert f"{path} HOST:.config/mooactor/key" in err
+    found = secret.find()
+    assert found is not None and found.source == path
+    for place, why in (
+        ("/proc/self/key", "cannot be written"),
+        (f"{tmp_path}/no/key", f"there is no directory {tmp_path}/no for the key"),
+    ):
+        assert main(["keygen", place]) == 2
+        assert why in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_home_that_cannot_be_written_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for name in ("XDG_CONFIG_HOME", secret.VARIABLE, secret.FILE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/proc/self")
+    for words in (
+        ["status", "--json"],
+        ["stop"],
+        ["broker"],
+        ["host", "--join", "::1"],
+    ):
+        assert main(words) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        asks = words[0] in ("status", "stop")
+        assert line.startswith(f"mooactor {words[0]}: ")
+        assert ("there is no key" if asks else "no key can be made") in line
+        assert "MOOACTOR_KEY_FILE" in line

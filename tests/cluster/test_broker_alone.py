@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""Brokers, stand-bys and members of which one side is the test's: what a bug would
+cost, who is silent for too long, and what comes in any order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mooactor.cluster import broker as broker_module
+from mooactor.cluster.broker import Broker, Standby
+from mooactor.cluster.registry import Registry
+from mooactor.control.channel import Channel
+from mooactor.control.node import Node
+from mooactor.host import brokerlink
+from mooactor.host.membership import Membership
+from tests.cluster.clusters import Cluster
+from tests.cluster.rows import row
+
+
+class Wire:
+    """A channel to a member, to a broker, or to this node itself."""
+
+    address = "tcp://127.0.0.1:1"
+    is_open = True
+
+    def __init__(self, peer: bytes = b"") -> None:
+        self.peer = peer
+        self.posted: list[dict[str, Any]] = []
+        self.closed = ""
+
+    def post(self, message: dict[str, Any]) -> None:
+        self.posted.append(message)
+
+    def close(self, why: str) -> None:
+        self.closed = why
+
+
+def test_a_bug_in_acting_on_a_message_refuses_its_sender_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node: Any = SimpleNamespace(accept=None, statistics=dict)
+    lines: list[str] = []
+    broker = Broker(node, lines.append, lambda: None)
+    first: Any = Wire()
+    second: Any = Wire()
+
+    def announce(*arguments: Any) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.registry, "announce", announce)
+        broker.handle(first, {"op": "announce", **row("a", "1")})
+    assert [one["ev"] for one in first.posted] == ["refused"]
+    assert "a bug" in first.posted[0]["why"]
+    assert "RuntimeError: a bug" in capsys.readouterr().err
+    assert "a bug" in lines[0]
+
+    broker.handle(second, {"op": "announce", **row("a", "1")})
+    assert [one["ev"] for one in second.posted] == ["joined"]
+
+
+# -- silence -------------------------------------------------------------------
+
+
+class Silent:
+    """A member that says what it is once, and nothing of its own accord after that."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        node = Node(cluster.key.secret)
+        cluster.nodes.append(node)
+        self.heard: list[str] = []
+        self.closed: list[str] = []
+        channel = node.connect(cluster.nodes[0].address, self)
+        mine = row(name, node.id.hex(), address=node.address)
+        channel.post({"op": "announce", **mine})
+
+    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
+        self.heard.append(message["ev"])
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        self.closed.append(why)
+
+
+@pytest.fixture
+def broker(cluster: Cluster) -> Broker:
+    """In this process, and without patience."""
+    node = Node(cluster.key.secret, beat_s=0)
+    cluster.nodes.append(node)
+    broker = Broker(node, lambda line: None, lambda: None)
+    broker.registry = Registry(broker.registry._post, expiry_s=0.0)
+    return broker
+
+
+def test_a_silent_member_is_gone_and_told_so_unless_the_broker_was_stopped_itself(
+    cluster: Cluster, broker: Broker
+) -> None:
+    member = Silent(cluster, "a")
+    assert cluster.until(lambda: member.heard == ["joined"])
+    broker._looked -= 2.0  # it has not looked for so long
+    for _ in range(2):
+        broker.look()
+        assert len(broker.registry) == 1
+    broker._lenient_until = 0.0
+    broker.look()
+    assert len(broker.registry) == 0
+    assert cluster.until(lambda: member.closed)
+    assert "a has said nothing for 0." in member.closed[0]
+    assert member.heard == ["joined"]
+
+
+def test_a_client_that_has_vanished_is_dropped_after_a_while(
+    cluster: Cluster, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = Silent(cluster, "a")
+    assert cluster.until(lambda: member.heard == ["joined"])
+    client = Silent(cluster, "a")  # whose name is taken
+    assert cluster.until(lambda: client.heard == ["refused"])
+    broker._sweep()
+    monkeypatch.setattr(broker_module, "_CLIENT_SILENCE_S", -1.0)
+    broker._sweep()
+    assert cluster.until(lambda: client.closed)
+    assert member.closed == [] and len(broker.registry) == 1
+
+
+# -- the stand-by ----------------------------------------------------------------
+
+
+def test_a_stand_by_says_once_what_is_with_the_first_broker_and_stays_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channels = [Wire(b"first"), *(Wire(b"second") for _ in range(4))]
+    monkeypatch.setattr(brokerlink, "connect", lambda *_: channels.pop(0))
+    timers: list[Callable[[], None]] = []
+    said: list[str] = []
+    node: Any = SimpleNamespace(id=b"second", address="tcp://10.0.0.2:4431")
+    address = "tcp://10.0.0.1:4431"
+    later: Any = lambda delay, action: timers.append(action)  # noqa: E731
+    standby = Standby(node, address, later, said.append, lambda: said.append("stop"))
+    first: Any = standby._channel
+    assert [m["op"] for m in first.posted] == ["standby", "peers"]
+    peers = {"ev": "peers", "first": None}
+    for _ in range(2):
+        standby.handle(first, {**peers, "standbys": [{"id": b"second".hex()}, 3]})
+    standby.channel_closed(first, "it is gone")
+    for _ in range(2):  # its address leads to the stand-by now
+        timers.pop()()
+        own: Any = standby._channel
+        standby.handle(own, {**peers, "standbys": []})
+        assert own.closed
+    for _ in range(2):
+        timers.pop()()
+        own = standby._channel
+        standby.channel_closed(own, "nothing listens there")
+    joined, gone, itself, nothing = said
+    assert joined == f"has joined the first broker at {address}"
+    assert gone == f"the first broker at {address} is gone: it is gone"
+    assert "is this broker itself" in itself and standby.refusal is None
+    assert nothing == (
+        f"is no stand-by of {address} yet (nothing listens there): is `mooactor broker`"
+        " running there, with the same key?"
+    )
+    assert standby.first()["id"] != node.id.hex()
+
+
+# -- members -----------------------------------------------------------------------
+
+
+def test_of_two_ways_to_one_broker_the_one_that_is_kept_has_told_all_members() -> None:
+    """Whatever comes in between: their words and lists come in any order."""
+    for order in set(itertools.permutations(["a", "a", "b", "b"])):
+        opened: dict[str, Any] = {}
+        channels: dict[str, Any] = {}
+        joined: list[str] = []
+
+        def connect(address: str, listener: Any, **_: Any) -> Any:
+            channel = SimpleNamespace(peer=b"broker", post=lambda _: None)
+            channel.close = lambda why: channels.pop(address)
+            opened[address], channels[address] = listener, channel
+            return channel
+
+        node: Any = SimpleNamespace(connect=connect)
+        membership = Membership(
+            node,
+            ["a", "b"],
+            dict,
+            lambda delay, function: None,
+            on_joined=lambda address, _: joined.append(address),
+        )
+        news = {
+            each: iter([{"ev": "joined", "members": 0}, {"ev": "hosts", "rows": []}])
+            for each in "ab"
+        }
+        for each in order:
+            assert each in channels  # neither is closed before both have told all
+            opened[each].handle(channels[each], next(news[each]))
+        assert sorted(joined) == ["a", "b"]
+        assert membership.brokers() == ["a"] == list(channels)

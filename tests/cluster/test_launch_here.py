@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor run`` on this machine alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import Launch
+from tests.cluster.launched import LEAVES, REPORT, Launched, failure
+from tests.conftest import eventually
+
+DIES = """
+report(left=[child.pid, daemon("sleep", "600")])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+NOTICED = """
+import os, signal
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    # No print, which may be under way.
+    signal.signal(number, lambda number, _: os.write(1, b"noticed %d\\n" % number))
+try:
+    print("up", flush=True)
+    while True:
+        signal.pause()
+except KeyboardInterrupt:
+    print("saved", flush=True)
+    raise SystemExit(5)
+"""
+
+
+@pytest.fixture(autouse=True)
+def nobodys_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user has none."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def test_the_program_has_a_key_and_its_exit_code_and_leaves_nothing(
+    launch_here: Launch, tmp_path: Path
+) -> None:
+    given = ("--env", "x y", "{PYTHON}{ADDRESS}")
+    run = launch_here("--local-only", script=REPORT + LEAVES + DIES, arguments=given)
+    assert run.end() == 128 + signal.SIGKILL, run.err
+    found = json.loads(run.out)
+    assert found["argv"] == ["script.py", *given] and found["cwd"] == str(tmp_path)
+    assert found["address"].startswith("tcp://127.0.0.1:")
+    assert len(bytes.fromhex(found["key"])) == 32
+    assert found["mode"] == 0o600 and found["owned"] and found["shown"] == []
+    assert not [pid for pid in found["left"] if os.path.exists(f"/proc/{pid}")]
+
+
+def test_a_notice_is_for_the_program_and_ctrl_c_for_all(launch_here: Launch) -> None:
+    run = launch_here("--local-only", script=NOTICED)
+    assert run.says("up\n"), run.err
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        run.signal(number)
+        assert run.says(f"noticed {number:d}\n"), run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
+    assert run.out.endswith("saved\n")
+
+
+def test_a_script_that_is_missing_is_named(tmp_path: Path) -> None:
+    said = failure(Launched(["--local-only", "no.py"], tmp_path))
+    assert said.startswith(f"there is no script no.py in {tmp_path}: ")
+    assert "--cwd" in said
+
+
+def python_without_mooactor(folder: Path, version: str | None) -> str:
+    """An interpreter that has none of our packages, or a mooactor of that version."""
+    site = folder / "site"
+    if version is not None:
+        (site / "mooactor").mkdir(parents=True)
+        text = f'__version__ = "{version}"\n'
+        (site / "mooactor" / "__init__.py").write_text(text)
+    program = folder / "python"
+    real = os.path.realpath(sys.executable)
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {real} -S "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize(
+    ("version", "sources", "said"),
+    [
+        (None, False, "has no mooactor: install it there"),
+        ("0.0.1", False, "has mooactor 0.0.1, and the launching machine has "),
+        (None, True, "has mooactor, but not cffi and cloudpickle and numpy and pyzmq"),
+    ],
+)
+def test_an_interpreter_without_what_is_needed_is_named(
+    launch_here: Launch, tmp_path: Path, version: str | None, sources: bool, said: str
+) -> None:
+    """`sources`: PYTHONPATH leads to those here."""
+    python = python_without_mooactor(tmp_path, version)
+    run = launch_here("--hosts", "localhost", "--python", python, sources=sources)
+    sentence = failure(run)
+    assert sentence.startswith("host localhost did not start: ") and said in sentence
+    assert "--python" in sentence and "Traceback" not in run.err
+
+
+@pytest.mark.slow
+def test_every_run_has_a_key_of_its_own_unless_the_user_names_one(
+    launch_here: Launch, tmp_path: Path
+) -> None:
+    file = tmp_path / "key"
+    file.write_text("5a" * 32 + "\n")
+    file.chmod(0o600)
+    keys = []
+    for words in ([], [], ["--key-file", str(file)]):
+        run = launch_here("--local-only", *words, script=REPORT + "report()")
+        assert run.end() == 0, run.err
+        keys.append(json.loads(run.out)["key"])
+    assert len(set(keys)) == 3 and keys[-1] == "5a" * 32
+
+
+@pytest.mark.slow
+def test_modules_beside_the_program_are_the_programs_alone(
+    launch_here: Launch, tmp_path: Path
+) -> None:
+    modules = ("json", "ctypes", "subprocess")
+    for module in modules:
+        (tmp_path / f"{module}.py").write_text(f"print('my {module}')")
+    run = launch_here("--local-only", script=f"import {', '.join(modules)}")
+    assert run.end() == 0, run.err
+    assert run.out.splitlines() == [f"my {module}" for module in modules]
+
+
+@pytest.mark.slow
+def test_children_of_the_shell_that_becomes_the_command_are_no_concern_of_it(
+    launch_here: Launch, tmp_path: Path
+) -> None:
+    """Such as the reader of its output in ``mooactor run > >(tee log)``."""
+    strangers = tmp_path / "strangers"
+    sleeps = "sleep 600 </dev/null >/dev/null 2>&1 &"
+    shell = f'{sleeps} echo $! >{strangers}; exec "$@"'
+    run = launch_here("--local-only", script="print()", on=["sh", "-c", shell, "sh"])
+    try:
+        assert run.end() == 0, run.err
+    finally:
+        os.kill(int(strangers.read_text()), signal.SIGKILL)  # it is there
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_is_started_again_at_its_port(
+    launch_here: Launch,
+) -> None:
+    def broker() -> int | None:
+        found = (p for p in run.descendants() if "members broker" in p.command())
+        return next((process.pid for process in found), None)
+
+    run = launch_here("--local-only", script=NOTICED)
+    assert run.says("up"), run.err
+    before = broker()
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    assert eventually(lambda: broker() not in (None, before)), run.err
+    assert "the broker ended (killed by signal 9 (SIGKILL)); another" in run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""What the program of another host prints, on the launcher's stdout."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import hashlib
+import os
+import random
+import signal
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import Launch
+from tests.cluster.launched import ROOT, Terminal, command
+from tests.cluster.sshd import Servers
+from tests.conftest import eventually
+
+pytestmark = pytest.mark.slow
+
+SIZE = 1 << 20
+PROGRESS = """
+import os, signal
+os.write(1, b"\\r50 %")
+signal.pause()
+"""
+# It goes on for as long as somebody reads.
+ENDLESS = """
+import os, signal
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+os.write(1, b"up\\n")
+while True:
+    os.write(1, b"x" * 4095 + b"\\n")
+"""
+LARGE = """
+import os, random, sys
+data = random.Random(3).randbytes(1 << 20)
+for _ in range(100):
+    sys.stdout.buffer.write(data)
+sys.stdout.flush()
+os._exit(3)
+"""
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 1), (7, 7)])
+def test_output_that_cannot_be_written_is_an_error(
+    launch: Launch, code: int, expected: int
+) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    script = f"print('hello', flush=True); raise SystemExit({code})"
+    run = launch("--hosts", "b", script=script, stdout=full)
+    os.close(full)
+    assert run.end() == expected, run.err
+    (line,) = (t for t in run.err.splitlines() if t.startswith("mooactor run: "))
+    assert "cannot be written (No space left on device)" in line
+
+
+def test_a_program_ends_when_nobody_reads_any_more(launch: Launch) -> None:
+    reader, writer = os.pipe()
+    run = launch("--hosts", "b", script=ENDLESS, stdout=writer)
+    os.close(writer)
+    assert os.read(reader, 3) == b"up\n"
+    os.close(reader)
+    assert run.end() == 128 + signal.SIGPIPE, run.err
+    assert "cannot be written" not in run.err
+
+
+def test_a_line_without_its_end_shows_at_once_in_a_file(
+    launch: Launch, tmp_path: Path
+) -> None:
+    run = launch("--hosts", "b", script=PROGRESS)
+    out = tmp_path / "stdout"
+    assert eventually(lambda: out.read_bytes() == b"\r50 %"), run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 130, run.err
+
+
+def test_a_line_without_its_end_shows_at_once_on_a_terminal(
+    hosts: Servers, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(PROGRESS)
+    terminal = Terminal(
+        [*command(), "--hosts", "b", "script.py"],
+        tmp_path,
+        {**hosts.environment(), "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        terminal.wait_for("\r50 %")
+        terminal.type("\x03")
+        assert terminal.process.wait(60) == 130
+    finally:
+        terminal.close()
+
+
+def test_much_output_comes_whole_to_a_file_and_to_a_reader_that_holds_it_up(
+    launch: Launch, tmp_path: Path
+) -> None:
+    expected = hashlib.sha256(random.Random(3).randbytes(SIZE) * 100).digest()
+    run = launch("--hosts", "b", script=LARGE)
+    assert run.end() == 3, run.err
+    assert hashlib.sha256((tmp_path / "stdout").read_bytes()).digest() == expected
+
+    reader, writer = os.pipe()
+    run = launch("--hosts", "b", script=LARGE, stdout=writer)
+    os.close(writer)
+    found = hashlib.sha256()
+    while piece := os.read(reader, 1 << 13):
+        found.update(piece)
+    os.close(reader)
+    assert run.end() == 3, run.err
+    assert found.digest() == expected
+
+
+def waiting(reader: int) -> int:
+    """How many bytes a pipe has."""
+    found = array.array("i", [0])
+    fcntl.ioctl(reader, termios.FIONREAD, found)
+    return found[0]
+
+
+def test_ctrl_c_ends_a_program_whose_output_waits_for_its_reader(
+    launch: Launch,
+) -> None:
+    reader, writer = os.pipe()
+    stays = ENDLESS.replace("SIG_DFL", "SIG_IGN")
+    run = launch("--hosts", "b", script=stays, stdout=writer)
+    os.close(writer)
+    assert os.read(reader, 3) == b"up\n"
+    assert eventually(lambda: waiting(reader) > 60_000)  # of 64 KiB
+    run.signal(signal.SIGINT)
+    assert run.end() != 0, run.err
+    os.close(reader)
+
+
+def test_both_streams_stay_in_order_in_one_file(launch: Launch) -> None:
+    lines = [f"line {n}" for n in range(20)]
+    # Each waits until the one before it has come through all pipes.
+    script = (
+        "import os\n"
+        "for n in range(20):\n"
+        "    text = b'line %d\\n' % n\n"
+        "    os.write(1 + n % 2, text)\n"
+        "    while text not in open('stdout', 'rb').read(): pass\n"
+    )
+    run = launch("--hosts", "b", script=script, one_file=True)
+    assert run.end() == 0, run.out
+    assert [t for t in run.out.splitlines() if t.startswith("line ")] == lines

@@ -99,7 +99,7 @@ def _tasks_of_user() -> int:
 def memory_refusal() -> str:
     """The limits of this process that a mapping or a memory file may have hit."""
     found = [
-        f"{name} is {limit >> 20} MiB (ulimit {flag})"
+        f"{name} is {limit >> 10} KiB (ulimit {flag})"
         for what, name, flag in (
             (resource.RLIMIT_AS, "the limit on its address space", "-v"),
             (resource.RLIMIT_FSIZE, "the limit on the size of files", "-f"),

@@ -4,6 +4,8 @@
 Start with `actor`, `spawn` and `init`; errors are one tree under `MooError`.
 """
 
+import importlib
+
 from mooactor.actors.api import (
     as_completed,
     get,
@@ -117,6 +119,13 @@ __all__ = [
     "unlink",
     "wait",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The kits that are imported when they are used: ``moo.rl``, ``moo.testing``."""
+    if name in ("rl", "testing"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

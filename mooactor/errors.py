@@ -77,7 +77,8 @@ class Cause:
 
     def __str__(self) -> str:
         if self.kind == "signal" and self.signal is not None:
-            return f"killed by signal {self.signal} ({_signal_name(self.signal)})"
+            why = _LIMITS.get(self.signal, "")
+            return f"killed by signal {self.signal} ({_signal_name(self.signal)}){why}"
         if self.kind == "exit":
             return f"exited with code {self.exitcode}"
         if self.kind == "exception":
@@ -96,6 +97,10 @@ class Cause:
         return _PLAIN_CAUSES[self.kind]
 
 
+_LIMITS = {
+    24: ": it has used all the processor time that its limit allows (ulimit -t)",
+    25: ": it has written a file larger than its limit allows (ulimit -f)",
+}
 _PLAIN_CAUSES = {
     "oom": "killed by the kernel: out of memory",
     "killed": "killed by moo.kill",

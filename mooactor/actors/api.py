@@ -77,6 +77,10 @@ def get(refs: Any, timeout: float | None = None) -> Any:
         for ref in refs:
             values.append(ref.get(_left(deadline)))
         return values
+    except BaseException:
+        for ref in refs:
+            ref.hear()  # this error speaks for those behind it
+        raise
     finally:
         del refs, ref  # see `Future.unwrap`
 

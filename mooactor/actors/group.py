@@ -366,7 +366,12 @@ class _Gathered:
         self._refs = refs
 
     def value(self) -> list[Any]:
-        return [ref.unwrap() for ref in self._refs]
+        try:
+            return [ref.unwrap() for ref in self._refs]
+        except BaseException:
+            for ref in self._refs:
+                ref.hear()  # this error speaks for those behind it
+            raise
 
 
 @contextmanager

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
 from mooactor.actors.ref import Ref, Told, refuse_on_loop
@@ -88,6 +89,9 @@ class Handle:
         self.__dict__[name] = method  # the next look-up does not come here
         return method
 
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self._interface.methods})
+
     def _explain(self, name: str, interface: Interface) -> str:
         if name in interface.attributes:
             return (
@@ -144,6 +148,17 @@ class Handle:
         return f"<Handle {self._label} {self._actor_id:x}>"
 
 
+class _Docstring:
+    """Of a method for the method, of the class for the class: what help shows."""
+
+    def __init__(self, of_class: str) -> None:
+        self._of_class = of_class
+
+    def __get__(self, method: RemoteMethod | None, owner: type) -> str:
+        doc = None if method is None else method._spec.doc
+        return self._of_class if doc is None else doc
+
+
 class RemoteMethod:
     """One method of one actor, with the options of its calls."""
 
@@ -156,6 +171,14 @@ class RemoteMethod:
         self._kind = spec.kind
         self._form = Form(spec, options)
         self._blocking = Form(spec, options, waits=BLOCKING)
+
+    @property
+    def __name__(self) -> str:
+        return self._spec.name
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return self._spec.described
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it and wait for the value.
@@ -325,3 +348,6 @@ def handle_of(value: Any, name: str = "handle") -> Handle:
             f"{shown(name, value)} must be a handle, as moo.spawn returns it"
         )
     return value
+
+
+RemoteMethod.__doc__ = _Docstring(RemoteMethod.__doc__ or "")  # type: ignore[assignment]

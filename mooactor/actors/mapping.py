@@ -145,6 +145,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
             # No call comes between these, so no signal handler does.
             self._taken += [item]
             del self._drawn[0]
+            self._send()  # at once: the next item may come in the same buffer
         self._send()
 
     def _send(self) -> None:

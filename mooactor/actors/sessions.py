@@ -6,10 +6,12 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
+from mooactor.control import codec
 from mooactor.host import session as _session
 from mooactor.host.driver_joins import Joining
 from mooactor.host.ending import GRACE_S, Awaited, reason
@@ -60,6 +62,7 @@ def init(
     namespace: str | None = None,
     preload: Sequence[str] = (),
     seed: int | None = None,
+    setup: str | Callable[[], object] | None = None,
     sigusr1: bool | None = None,
     transport: str | Sequence[str] | None = None,
 ) -> Running:
@@ -96,6 +99,11 @@ def init(
         same name, and in each without a name that is the same in the order in which its
         spawner spawns those. By default nobody can repeat them. The streams of this
         program are its own, and not touched.
+      setup: what the process of each actor does first, on every host: a function
+        without arguments, or "module:function". It is the place for what a script does
+        at its top and actors do not have, such as `gymnasium.register`,
+        `torch.set_default_dtype` or `logging.basicConfig`. If it raises, the actor does
+        not start, and that is the cause.
       sigusr1: whether the signal makes this program print on stderr what it is doing,
         as it makes every actor do; by default it does, except in a Slurm job, where
         it may be the notice of preemption. A handler of yours is never replaced, and
@@ -126,7 +134,7 @@ def init(
         memory = min(checks.size("memory", memory, least=least), sys.maxsize)
     if seed is not None:
         seed = checks.count("seed", seed, "a whole number", most=_MOST_OF_A_SEED)
-    modules = _module_names(preload)
+    modules, prelude = _module_names(preload), _setup(setup)
     checks.flag("local", local)
     if namespace is not None:
         namespace = checks.name("namespace", namespace)
@@ -143,10 +151,29 @@ def init(
             preload=modules,
             network=network,
             seed=seed,
+            setup=prelude,
             sigusr1=sigusr1,
             membership=joining,
         )
     )
+
+
+def _setup(said: Any) -> bytes | None:
+    """What travels of `setup`."""
+    if said is None:
+        return None
+    if isinstance(said, str):
+        module, _, function = said.partition(":")
+        if not (module and function.isidentifier()):
+            raise ValueError(
+                f'setup={said!r} must be "module:function", or a function itself'
+            )
+    else:
+        checks.function("setup", said)
+    try:
+        return codec.encode_in_band(said)
+    except Exception as error:
+        raise TypeError(f"setup={said!r} cannot be pickled: {error}") from error
 
 
 def _joining(address: str | None, local: bool, namespace: str | None) -> Joining | None:

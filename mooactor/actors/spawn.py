@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from mooactor import errors
 from mooactor.actors.children import Child
 from mooactor.actors.embedded import ensure_runtime
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
-from mooactor.control import codec
+from mooactor.control import codec, script
 from mooactor.control.interrupts import was_interrupted
 from mooactor.control.keys import every_incarnation, new_process_id
 from mooactor.control.lifeline import Message
@@ -65,7 +65,7 @@ def on(
     pack: bool = False,
     name: str | None = None,
     restart: Restart | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     detached: bool = False,
 ) -> Spec[P, T]:
     """Choose placement and policies, then ``.spawn(…)``, ``.group(n, …)`` or
@@ -91,7 +91,8 @@ def on(
       pack: whether they go to the host with the fewest free CPUs that has room instead.
       name: the name for `lookup`; members of a group get ``name/rank``.
       restart: the policy after a death; by default it is not restarted.
-      env: environment variables, set before the constructor runs. Numbers of threads
+      env: environment variables, set before the constructor runs; None unsets one.
+        Numbers of threads
         among them (``OMP_NUM_THREADS``, …) hold for libraries that are loaded already,
         too. If such a library cannot apply a variable any more, the actor does not
         start: its calls fail with `ActorDied`, whose cause names the variable.
@@ -134,11 +135,11 @@ class Spec(Generic[P, T]):
         pack: bool = False,
         name: str | None = None,
         restart: Restart | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         detached: bool = False,
     ) -> None:
         if not isinstance(cls, type):
-            raise TypeError(f"an actor is made of a class, not of {cls!r}")
+            raise TypeError(f"an actor is made of a class, not of {cls!r}{_hint(cls)}")
         self._cls: type = cls
         self._host = _host(host)
         self._num_cpus = checks.amount("num_cpus", num_cpus, most=MOST_THINGS)
@@ -181,14 +182,28 @@ class Spec(Generic[P, T]):
             _undo(runtime, [actor_id], 0)
             raise
 
-    def group(self, n: int, /, *args: P.args, **kwargs: P.kwargs) -> Group[T]:
+    @overload
+    def group(self, n: int, /, *args: P.args, **kwargs: P.kwargs) -> Group[T]: ...
+    @overload
+    def group(
+        self, n: int, /, *args: Any, each: Iterable[tuple[Any, ...]], **kwargs: Any
+    ) -> Group[T]: ...
+    def group(self, n: int, /, *args: Any, **kwargs: Any) -> Group[T]:
         """Start `n` actors with the same constructor arguments.
 
+        Args:
+          n: how many.
+          each: beside those, as a list of `n` tuples: the arguments of each rank,
+            which come after the common ones.
+
         Raises:
-          ValueError: `n` is negative, or a name is taken.
+          ValueError: `n` is negative, `each` has another length, or a name is taken.
+          TypeError: the constructor would refuse the arguments.
           PlacementError: there is no room for all; then none runs.
         """
         n = checks.count("n", n, "a number of actors")
+        if "each" in kwargs:
+            return self._group_of_each(n, kwargs.pop("each"), args, kwargs)
         runtime, payload, borrowing = self._prepare(n, args, kwargs)
         names = [None if self._name is None else f"{self._name}/{i}" for i in range(n)]
         ids = [new_process_id() for _ in names]
@@ -201,6 +216,37 @@ class Spec(Generic[P, T]):
             return Group([cast(T, handle) for handle in started])
         except BaseException:
             payload.close()
+            _undo(runtime, ids, len(started))
+            raise
+
+    def _group_of_each(
+        self, n: int, each: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Group[T]:
+        """As `group`: all start, or none."""
+        rows = [tuple(row) for row in each]
+        if len(rows) != n:
+            raise ValueError(
+                f"each has {len(rows)} tuples of arguments for {n} actors: give one "
+                "for each rank"
+            )
+        for row in rows:
+            _check_constructor(self._cls, (*args, *row), kwargs)
+        ids = [new_process_id() for _ in rows]
+        started: list[Handle] = []
+        runtime = ensure_runtime()
+        try:
+            self._place_all(runtime, ids)
+            for rank, (actor_id, row) in enumerate(zip(ids, rows, strict=True)):
+                name = None if self._name is None else f"{self._name}/{rank}"
+                _, payload, borrowing = self._prepare(1, (*args, *row), kwargs)
+                try:
+                    started.append(
+                        self._start(runtime, actor_id, payload, borrowing, name)
+                    )
+                finally:
+                    payload.close()
+            return Group([cast(T, handle) for handle in started])
+        except BaseException:
             _undo(runtime, ids, len(started))
             raise
 
@@ -335,6 +381,7 @@ class Spec(Generic[P, T]):
         else:
             _accepted(runtime.agent.ask(fds=payload.fds, **request), name)
         borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
+        script.now_known(actor_id, borrowing.keys)
         return handle
 
 
@@ -359,6 +406,20 @@ def _accepted(reply: Message, name: str | None) -> None:
             f"the name {name!r} is taken by {reply['label']}: choose another one, or "
             "stop that actor"
         )
+
+
+def _hint(cls: Any) -> str:
+    """What to do in its place."""
+    owner = getattr(cls, "__self__", None)
+    if isinstance(owner, type):
+        name = owner.__qualname__
+        return (
+            f": spawn {name} with what its constructor takes, or give it a subclass "
+            f"whose constructor does what {name}.{cls.__name__} does"
+        )
+    if callable(cls):
+        return ": put the function into a class, as a method"
+    return ""
 
 
 def _host(said: str) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Objects to bytes and back.
 
-Pickle protocol 5 with out-of-band buffers; cloudpickle names what pickle cannot
-(classes and functions of ``__main__``, lambdas). Arrays and tensors of
+Pickle protocol 5 with out-of-band buffers; cloudpickle takes what pickle cannot, such
+as lambdas, and `script` what is defined in ``__main__``. Arrays and tensors of
 `tensors.THRESHOLD` bytes and more leave the pickle as buffers, which the data plane
 carries; see `mooactor.tensors.codec` for their layout. Exceptions are rebuilt without
 their constructors; see `exceptions`.
@@ -15,12 +15,9 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
-import cloudpickle
-
-from mooactor.control import exceptions, inspection
+from mooactor.control import exceptions, script
 from mooactor.control.interrupts import pass_interruption
 from mooactor.tensors import codec as layout
 
@@ -36,31 +33,6 @@ Buffers = list[pickle.PickleBuffer]
 #: the descriptors of the buffers, too.
 MAX_BYTES = (1 << 32) - (1 << 25)
 MAX_BUFFERS = (1 << 16) - 1
-
-
-_reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
-_FILENAME = 10  # among the arguments of CodeType
-
-
-def _reduce_code_with_its_file(code: CodeType) -> tuple[Any, ...]:
-    """As cloudpickle, which leaves the name of the file out since 3.1.3: tracebacks
-    and debuggers show the lines of that file."""
-    make, args = _reduce_code(code)
-    filename = "".join(code.co_filename)  # not shared, so equal code has equal pickles
-    return make, (*args[:_FILENAME], filename, *args[_FILENAME + 1 :])
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def reducer_override(self, obj: Any) -> Any:
-        reduced = layout.reduce(obj)
-        if reduced is not NotImplemented:
-            return reduced
-        cls = type_(obj)
-        if issubclass(cls, BaseException) and not inspection.pickles_itself(cls):
-            return exceptions.reduce(obj)
-        if cls is CodeType:
-            return _reduce_code_with_its_file(obj)
-        return super().reducer_override(obj)
 
 
 def encode(value: Any) -> tuple[bytes, Buffers]:
@@ -96,8 +68,11 @@ def encode_in_band(value: Any) -> bytes:
       ValueError, BaseException: as `encode` does.
     """
     stream = io.BytesIO()
-    _Pickler(stream, 5).dump(value)
+    pickler = script.Pickler(stream, 5)
+    pickler.dump(value)
     data = stream.getvalue()
+    if pickler.table:
+        data = pickler.table.pack() + data
     if len(data) > MAX_BYTES:
         raise _too_large(data)
     return data
@@ -105,8 +80,13 @@ def encode_in_band(value: Any) -> bytes:
 
 def _encode(value: Any, buffers: Buffers) -> tuple[bytes, Buffers]:
     stream = io.BytesIO()
-    _Pickler(stream, 5, buffer_callback=buffers.append).dump(value)
+    pickler = script.Pickler(stream, 5, buffer_callback=buffers.append)
+    pickler.dump(value)
     data = stream.getvalue()
+    if pickler.table:
+        first: Buffers = []
+        data = pickler.table.pack(first) + data
+        buffers[:0] = first
     if len(data) > MAX_BYTES:
         raise _too_large(data)
     if len(buffers) > MAX_BUFFERS:
@@ -125,7 +105,7 @@ def _too_large(data: bytes) -> ValueError:
     )
 
 
-decode: Callable[..., Any] = pickle.loads
+decode: Callable[..., Any] = script.loads
 
 
 def find_unpicklable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

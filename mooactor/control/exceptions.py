@@ -24,6 +24,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from mooactor.control import script
 from mooactor.control.inspection import (
     CAUSE,
     CONTEXT,
@@ -259,7 +260,7 @@ def _loaded(data: bytes, what: str, lost: list[str]) -> Any:
     if not data:
         return None
     try:
-        return pickle.loads(data)
+        return script.loads(data)
     except BaseException as error:
         pass_interruption(error)
         lost.append(f"{what} ({text_of(error)})")

@@ -34,7 +34,7 @@ from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
 from mooactor.host.site import Site
 from mooactor.host.sites import Sites
-from mooactor.process import dump, standard
+from mooactor.process import dump, signals, standard
 from mooactor.process.place import host_name
 from mooactor.process.system import (
     adopt_orphans,
@@ -125,7 +125,7 @@ def main(fd: int, driver_process: int) -> None:
     of the pidfd lives. Does not return."""
     code = 1
     standard.open_all()  # first: no descriptor of ours may take such a number
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals.outlive_the_job()
     name_process("moo-agent")
     adopt_orphans()
     loop = EventLoop()

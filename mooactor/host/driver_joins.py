@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import addresses
+from mooactor.control.complaints import say
 from mooactor.control.keys import namespace_key, new_session_key
 from mooactor.control.lifeline import Message
 from mooactor.control.secret import Key, next_step, stay_here
 from mooactor.process.agent_client import AgentClient
-from mooactor.process.complaints import say
 from mooactor.process.place import host_name
 
 if TYPE_CHECKING:

@@ -32,10 +32,10 @@ from time import perf_counter
 from typing import Protocol
 
 from mooactor import errors
+from mooactor.control.complaints import say
 from mooactor.host.program import HAS_ENDED
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.caller import Caller
-from mooactor.process.complaints import say
 from mooactor.process.objects.future import Future
 from mooactor.process.poller import Poller
 from mooactor.process.told import summary

@@ -50,7 +50,10 @@ from mooactor.process.started import bury
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
 
-_PER_SESSION = ("directory", "key", "memory_limit", "network", "seed", "reach")
+_PER_SESSION = (
+    *("directory", "key", "memory_limit", "network"),
+    *("seed", "setup", "reach"),
+)
 
 
 class Home:
@@ -102,6 +105,7 @@ class Home:
         self.config = config
         self.logs.configure(config)
         self.sites.configure(config)
+        self.sites.here.configure(config["path"], config["argv"])
         if self.on_configured is not None:
             self.on_configured(config)
 

@@ -90,13 +90,15 @@ class Lifetimes:
         self._home.sites.disown(actor, process)
         self._home.ended(actor, record)
 
-    def stop(self, actor: Supervised) -> None:
-        """Ask it to stop, in any state; it is not restarted."""
+    def stop(self, actor: Supervised, grace_s: float = STOP_GRACE_S) -> None:
+        """Ask it to stop, in any state; it is not restarted. `grace_s`: what it has
+        for its own clean-up."""
         self._is_unwanted(actor, "stopped")
         if actor.process is None:
             self.kill(actor)
         else:
-            self._home.loop.post(actor.process.line, {"ev": "stop"})
+            message = {"ev": "stop", "grace": grace_s}
+            self._home.loop.post(actor.process.line, message)
 
     def kill_tree(self, actor: Supervised) -> None:
         """End it and all that it owns now."""
@@ -155,7 +157,7 @@ class Lifetimes:
             member = actor.member
             if member is not None and member.team.supervisor.process is not None:
                 continue  # its supervisor has it stop when its turn comes
-            self.stop(actor)
+            self.stop(actor, grace_s)
         home.loop.later(grace_s, self.kill_all)
 
     def look(self) -> None:

@@ -83,7 +83,8 @@ class Logs:
         self._config = config
 
     def begin(self, number: int, fd: int, prefix: bytes) -> LineReader:
-        reader = LineReader(fd, partial(self.emit, number, prefix))
+        emit = partial(self.emit, number, prefix)
+        reader = LineReader(fd, emit, self._loop.later)
         self._streams[number].watch(reader)
         return reader
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 TAIL_LINES = 20
 _MOST_OF_A_TAIL = 1 << 11  # bytes of each of them: its end
+_SHOWN_S = 1.0  # between two looks at a line that is not complete
 _PIECE = 1 << 14  # bytes that are read at once
 _MOST_OPEN = 1 << 16  # bytes of a line that is not complete
 MOST_OF_A_LINE = 1 << 17  # bytes
@@ -24,13 +25,28 @@ Emit: TypeAlias = "Callable[[list[bytes]], None]"
 
 class LineReader:
     """One output pipe of one actor. Whole lines go to `emit` as soon as they arrive, at
-    most `MOST_LINES` and `MOST_OF_LINES` bytes at once."""
+    most `MOST_LINES` and `MOST_OF_LINES` bytes at once.
 
-    def __init__(self, fd: int, emit: Emit) -> None:
+    A line that is not complete, such as a progress bar, is shown as it is about once a
+    second while it changes. One that was drawn again and again, with carriage returns,
+    is what it was in the end.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        emit: Emit,
+        later: Callable[[float, Callable[[], None]], None] | None = None,
+    ) -> None:
+        """`later`: calls an action after some seconds; None: whole lines only, as they
+        are."""
         self.fd = fd
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._emit = emit
         self._partial = b""
+        self._later = later
+        self._shown = b""  # of the line that is not complete
+        self._due = self._over = False
 
     def read(self) -> bool:
         """Read some of the bytes that are there; False at the end of the pipe."""
@@ -53,6 +69,7 @@ class LineReader:
         """Read what is in the pipe, without waiting, and close. Its lines, as they
         would go to `emit`."""
         found: list[list[bytes]] = []
+        self._over = True
         data = _whole(self.fd)
         os.close(self.fd)
         for at in range(0, len(data), _PIECE):
@@ -62,18 +79,47 @@ class LineReader:
     def _lines(self, data: bytes) -> Iterator[list[bytes]]:
         """The lines that are complete with `data`, or without any more."""
         *lines, self._partial = (self._partial + data).split(b"\n")
+        if self._later is not None:
+            lines = [_latest(line) for line in lines]
+            drawn = b"\r" if self._partial.endswith(b"\r") else b""
+            self._partial = _latest(self._partial) + drawn
+            self._show_later()
         if self._partial and (not data or len(self._partial) > _MOST_OPEN):
-            lines.append(self._partial)
+            lines.append(
+                self._partial if self._later is None else _latest(self._partial)
+            )
             self._partial = b""
         self._keep(lines[-TAIL_LINES:])
+        if lines:
+            if self._shown and lines[0] == self._shown:
+                del lines[0]  # it is there already
+            self._shown = b""
         for at in range(0, len(lines), MOST_LINES):
             yield lines[at : at + MOST_LINES]
+
+    def _show_later(self) -> None:
+        if self._partial and not self._due and self._later is not None:
+            self._due = True
+            self._later(_SHOWN_S, self._show)
+
+    def _show(self) -> None:
+        """Show the line that is not complete, if it has changed."""
+        self._due = False
+        now = _latest(self._partial)
+        if now and now != self._shown and not self._over:
+            self._shown = now
+            self._emit([now])
 
     def _keep(self, lines: Sequence[bytes]) -> None:
         """The last lines go to all who watch the actor, and stay with its record."""
         for line in lines:
             cut = "…" if len(line) > _MOST_OF_A_TAIL else ""
             self.tail.append(cut + line[-_MOST_OF_A_TAIL:].decode(errors="replace"))
+
+
+def _latest(line: bytes) -> bytes:
+    """What a line looks like after its carriage returns."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def one_by_one(emit: Callable[[bytes], None]) -> Emit:

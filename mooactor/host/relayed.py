@@ -52,7 +52,8 @@ class RelayedOutput:
         self._under_way: deque[tuple[int, int]] = deque()
 
     def begin(self, number: int, fd: int, prefix: bytes) -> LineReader:
-        reader = LineReader(fd, partial(self._post, number, prefix))
+        emit = partial(self._post, number, prefix)
+        reader = LineReader(fd, emit, self._loop.later)
         self._about[reader] = number, prefix
         self._watch(reader)
         return reader

@@ -102,6 +102,7 @@ def _start(message: Message) -> None:
     number(life, "incarnation", most=0xFFFF)
     no_more_than(_MOST_OF_A_TEXT, "label", required(life, "label", str))
     strings(life, "env")
+    optional(life, "setup", bytes)
 
 
 def _parcels(message: Message) -> None:

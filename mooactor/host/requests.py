@@ -216,6 +216,7 @@ class Requests:
             required(message, key, kind)
         optional(message, "seed", int), optional(message, "pid", int)
         optional(message, "reach", dict), optional(message, "cluster", dict)
+        optional(message, "setup", bytes)
         self._home.configure(message)
 
     # -- messages of actors about themselves -------------------------------

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from mooactor import errors
+from mooactor.control.complaints import say
 from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
@@ -32,7 +33,6 @@ from mooactor.host.program import HAS_ENDED
 from mooactor.process import directories, dump, openfiles, standard
 from mooactor.process.actor import breakpoints
 from mooactor.process.agent_client import AGENT_DIED
-from mooactor.process.complaints import say
 from mooactor.process.current import set_current_runtime
 from mooactor.process.place import Place, host_name
 from mooactor.process.runtime import Runtime
@@ -77,6 +77,7 @@ class Session:
         network: Network,
         debug: bool | None = None,
         seed: int | None = None,
+        setup: bytes | None = None,
         sigusr1: bool | None = None,
         membership: Joining | None = None,
     ) -> None:
@@ -109,6 +110,7 @@ class Session:
                     **_joining(membership),
                     "process_id": process_id,
                     "seed": seed,
+                    "setup": setup,
                     "path": place.path,
                     "place": place.plain(),
                     "reach": reach,

@@ -167,6 +167,10 @@ class Site:
         self._loop.watch_line(child.lifeline, self._news)
         return process
 
+    def configure(self, path: list[str], argv: list[str]) -> None:
+        """What the driver's program has of these, its actors have."""
+        self._nursery.configure(path, argv, [])
+
     def preload(self, modules: list[str]) -> None:
         self._nursery.preload(modules)
 

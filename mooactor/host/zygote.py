@@ -45,11 +45,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from mooactor.control import generators
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
 from mooactor.host import pages
 from mooactor.host.starts import Starts, note_pid
-from mooactor.process import dump
-from mooactor.process.actor import threads
+from mooactor.process import dump, signals
+from mooactor.process.actor import finalize, threads
 from mooactor.process.actor.life import live
 from mooactor.process.current import importing
 from mooactor.process.system import close_all_but, die_with, libc, name_process
@@ -59,6 +60,9 @@ from mooactor.tensors.limits import default_memory_limit
 #: start is over connects to its first caller.
 _QUIET_MS = 4
 _OURS = (0, 1, 2)
+_LEAST = 32  # the least number of a descriptor that an import opens
+#: Those that the modules opened which are preloaded: actors have them, too.
+_opened: set[int] = set()
 _LINE = 3  # the number of the lifeline's descriptor in an actor; its parcels follow
 
 
@@ -75,10 +79,11 @@ def main(fd: int, agent: int) -> None:
     die_with(agent)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals.outlive_the_job()
     name_process("moo-zygote")
     dump.install("the zygote", at_once=True)  # and the actors; see `live`
     close_all_but({*_OURS, fd})
+    _reserve()
     threads.hold()
     default_memory_limit()
     gc.collect()
@@ -127,22 +132,49 @@ def _prepare(line: Lifeline, message: Message) -> None:
         sys.argv = message["argv"]
         if message["cwd"] is not None:
             os.chdir(message["cwd"])
+    before = _open_now()
     for name in message["modules"]:
         if name not in sys.modules:
             line.send({"ev": "importing", "module": name})
             _import(name)
+    _opened.update(_open_now() - before)
     threads.look()
+    generators.find()
+    finalize.find_files()
     line.send({"ev": "prepared"})
     gc.collect()
     gc.freeze()
 
 
+def _reserve() -> None:
+    """Have imports open files above the numbers that an actor's own descriptors get."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    while os.dup(null) < _LEAST:
+        pass
+
+
+def _open_now() -> set[int]:
+    """The descriptors of this process, without the one that lists them."""
+    listed = os.listdir("/proc/self/fd")
+    return {int(fd) for fd in listed if os.path.lexists(f"/proc/self/fd/{fd}")}
+
+
 def _import(name: str) -> None:
     import importlib
 
+    tasks = len(os.listdir("/proc/self/task"))
     try:
         with importing():
             importlib.import_module(name)
+        more = len(os.listdir("/proc/self/task")) - tasks
+        if more > 0:
+            print(
+                f"mooactor: preloading {name} started {more} threads, which actors do "
+                "not have: they are forks. Leave it out of preload= if it hangs or "
+                "fails there, and have actors import it themselves",
+                file=sys.stderr,
+                flush=True,
+            )
     except BaseException as error:  # also SystemExit: the module is not our end
         what = f"{type(error).__name__}: {error}" if str(error) else repr(error)
         print(f"mooactor: cannot preload {name}: {what}", file=sys.stderr, flush=True)
@@ -313,10 +345,9 @@ def _become(birth: Birth, agent: int, middle: int, writer: int) -> None:
         os.setpgid(0, 0)
         note_pid(writer)
         started = partial(os.close, _keep_only([*birth.fds, writer]))
-        for number in (signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        for number in (signal.SIGINT, signal.SIGPIPE):  # the latter as Python has it
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python has it
+        signals.pass_over()
         name_process(birth.life["label"])
         lifeline = socket.socket(fileno=_LINE)
         adopted: Callable[[], None] = partial(_await_adoption, agent, middle, lifeline)
@@ -370,7 +401,7 @@ def _keep_only(fds: list[int]) -> int:
     targets = [0, _LINE, 1, 2, *range(_LINE + 1, _LINE + len(fds) - 2)]
     for source, target in zip(high, targets, strict=True):
         os.dup2(source, target, inheritable=target in _OURS)
-    close_all_but(set(targets))
+    close_all_but({*targets, *_opened})
     sys.stdin = open(0)
     sys.stdout = open(1, "w", buffering=1, closefd=False)
     sys.stderr = open(2, "w", buffering=1, closefd=False)

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from mooactor.control import codec
 from mooactor.errors import CallTimeout, InternalError
 from mooactor.learner.arguments import keys_of, refuse_other_keys
 from mooactor.learner.buffers import (
@@ -289,6 +290,31 @@ class LearnerGroup:
         with self._turn():
             work = self._queue("barrier", "barrier", [], None)
         work.wait()
+
+    def barrier_async(self) -> Work[None]:
+        """As `barrier`, to be waited for later: by `Work.wait`, or ``await``."""
+        with self._turn():
+            return self._queue("barrier", "barrier", [], None)
+
+    def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
+        """The picklable object that rank `root` gives, on all members; others give
+        nothing. Waits for all of them.
+
+        Raises:
+          TypeError: it cannot be pickled.
+          PeerLost, CallTimeout, RuntimeError: as `barrier` does.
+        """
+        import numpy as np  # 0.1 s of each process that never needs it
+
+        size = np.zeros(1, np.int64)
+        data = np.zeros(0, np.uint8)
+        if self.rank == root:
+            data = np.frombuffer(codec.encode_in_band(value), np.uint8)
+            size[0] = len(data)
+        self.broadcast(size, root).wait()
+        data = data.copy() if self.rank == root else np.empty(int(size[0]), np.uint8)
+        self.broadcast(data, root).wait()
+        return codec.decode(data.tobytes())
 
     # -- the end -----------------------------------------------------------
 

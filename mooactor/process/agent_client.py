@@ -53,6 +53,7 @@ class AgentClient:
         self.on_log: Callable[[Message], None] | None = None
         self._on_stop_request: Callable[[], None] | None = None
         self._stop_requested = False
+        self.grace_s: float | None = None  # of the end, if the agent has said it
         self.on_death: Callable[[Message], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
         self.on_survey: Callable[[], Message] | None = None
@@ -218,6 +219,7 @@ class AgentClient:
 
     def _ev_stop(self, message: Message) -> None:
         self._stop_requested = True
+        self.grace_s = message.get("grace")
         if self._on_stop_request is not None:
             self._on_stop_request()
             self._wake()

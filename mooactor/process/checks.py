@@ -164,15 +164,25 @@ def _perhaps(word: object, known: list[str]) -> str:
 # -- environment variables --------------------------------------------------
 
 
+#: Before the name of a variable that is to be unset: no name has it.
+UNSET = "="
+
+
 def environment(value: Any) -> dict[str, str]:
-    """Environment variables."""
+    """Environment variables; None as a value is one that is to be unset."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
         raise TypeError(
             f"{shown('env', value)} must be a mapping of strings to strings"
         )
-    return {_variable(key): _setting(key, value[key]) for key in value}
+    found = {}
+    for key in value:
+        if value[key] is None:
+            found[UNSET + _variable(key)] = ""
+        else:
+            found[_variable(key)] = _setting(key, value[key])
+    return found
 
 
 def _variable(key: Any) -> str:

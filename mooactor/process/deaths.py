@@ -22,11 +22,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from mooactor.control.complaints import complain
 from mooactor.control.envelope import Record
 from mooactor.control.lifeline import Message
 from mooactor.control.links import Link, Links
 from mooactor.errors import Cause
-from mooactor.process.complaints import complain
 from mooactor.process.exits import cause_of
 from mooactor.process.started import Turns, read_turns
 

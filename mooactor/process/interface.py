@@ -41,7 +41,10 @@ class MethodSpec:
     starts it would take longer than all else that is learnt of its class.
     """
 
-    __slots__ = ("name", "kind", "options", "wire", "_signature", "_least", "_most")
+    __slots__ = (
+        *("name", "kind", "options", "wire", "function"),
+        *("_signature", "_least", "_most"),
+    )
 
     def __init__(
         self,
@@ -49,7 +52,10 @@ class MethodSpec:
         kind: Kind,
         options: MethodOptions,
         signature: inspect.Signature | Callable[[], inspect.Signature],
+        function: Any = None,
     ) -> None:
+        """`function`: of the class, where that is known. It does not travel."""
+        self.function = function
         self.name = name
         self.kind = kind
         self.options = options
@@ -68,6 +74,23 @@ class MethodSpec:
             found = self._signature = found()
             self._least, self._most = _positional_bounds(found)
         return found
+
+    @property
+    def described(self) -> inspect.Signature:
+        """For people: with annotations and default values, where the class is known."""
+        if self.function is None:
+            return self.signature
+        function, skip = self.function
+        try:
+            full = signature_of(function)
+        except (ValueError, TypeError):
+            return self.signature
+        return full.replace(parameters=_without_self(full, skip))
+
+    @property
+    def doc(self) -> str | None:
+        """Its docstring, where the class is known."""
+        return None if self.function is None else inspect.getdoc(self.function[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.name, self.kind, self.options, self.signature)
@@ -167,7 +190,7 @@ def _method_spec(name: str, attribute: Any) -> MethodSpec | None:
         return None
     options = getattr(attribute, METHOD_ATTRIBUTE, MethodOptions())
     signature = functools.partial(_signature, attribute, skip)
-    return MethodSpec(name, _kind(attribute), options, signature)
+    return MethodSpec(name, _kind(attribute), options, signature, (attribute, skip))
 
 
 def _signature(attribute: Any, skip: int) -> inspect.Signature:
@@ -203,7 +226,7 @@ def _kind(function: Any) -> Kind:
 
 def _bare(signature: inspect.Signature, skip: int) -> inspect.Signature:
     """Without `self`, annotations and default values, which may not pickle."""
-    parameters = list(signature.parameters.values())[skip:]
+    parameters = _without_self(signature, skip)
     empty = inspect.Parameter.empty
     return inspect.Signature(
         [
@@ -211,6 +234,14 @@ def _bare(signature: inspect.Signature, skip: int) -> inspect.Signature:
             for p in parameters
         ]
     )
+
+
+def _without_self(signature: inspect.Signature, skip: int) -> list[inspect.Parameter]:
+    """A wrapper may take everything, `self` too, as ``*args``."""
+    parameters = list(signature.parameters.values())
+    if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
+        return parameters
+    return parameters[skip:]
 
 
 _ANYTHING = inspect.Signature(

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mooactor.control.complaints import say
 from mooactor.control.lifeline import Message
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.errors import ActorUnavailable
 from mooactor.process.agent_client import AgentClient
-from mooactor.process.complaints import say
 
 
 class Locator:

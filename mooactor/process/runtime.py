@@ -23,7 +23,7 @@ from functools import partial
 from time import perf_counter, sleep
 from typing import Any
 
-from mooactor.control import envelope
+from mooactor.control import envelope, script
 from mooactor.control.epochs import Epochs
 from mooactor.control.keys import actor_of, every_incarnation, session_mark
 from mooactor.control.lifeline import Lifeline
@@ -31,7 +31,7 @@ from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.control.reach import Reach
 from mooactor.control.sender import Sender
-from mooactor.errors import ActorUnavailable
+from mooactor.errors import ActorUnavailable, MooError
 from mooactor.process import forks, handlers, statistics
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.arguments import Arguments
@@ -61,6 +61,7 @@ from mooactor.process.place import Place
 from mooactor.process.poller import Poller
 from mooactor.process.server import Server
 from mooactor.process.streams import Streams
+from mooactor.tensors.limits import refusal_of_threads
 from mooactor.tensors.network import Network
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.public import set_current
@@ -92,6 +93,9 @@ class Runtime:
           AuthError: it would listen where the cluster's key does not serve.
           MooError: it cannot listen as `reach` says.
         """
+        script.begin(process_id)
+        if (why := refusal_of_threads()) is not None:
+            raise MooError(f"this process cannot take part in a session: {why}")
         self.reach = reach
         self.network = network or Network()
         if reach is not None:

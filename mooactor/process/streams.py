@@ -30,7 +30,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from mooactor.control import plain
+from mooactor.control import generators, plain
 from mooactor.process.imports import after_import
 
 _SEED_BYTES = 16
@@ -80,6 +80,7 @@ class Streams:
                 seed_this(module)
             elif self._own is not None:  # else its import seeds it from the system
                 after_import(name, seed_this)
+        generators.seed_from(lambda number: _digest(own, "generator", number))
 
 
 def _digest(*fields: Any) -> bytes:

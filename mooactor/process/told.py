@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from mooactor import errors
+from mooactor.control.complaints import say
 from mooactor.control.links import Link
-from mooactor.process.complaints import say
 from mooactor.process.objects.future import Future
 
 _MOST_LABELS = 5

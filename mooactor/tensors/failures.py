@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mooactor.errors import ActorDied, ActorUnavailable, InternalError, OutOfMemory
 from mooactor.tensors.extension import ffi, lib
+from mooactor.tensors.limits import memory_refusal
 from mooactor.tensors.network import Network, ports_taken
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ def error_for(err: int, what: str) -> Exception:
             "the fork"
         )
     if err == lib.MOO_ESYS:
-        return OSError(ffi.errno, f"{what}: {os.strerror(ffi.errno)}")
+        code = ffi.errno
+        limits = memory_refusal() if code in (errno.EFBIG, errno.ENOMEM) else ""
+        more = f": of this process, {limits}; raise it" if limits else ""
+        return OSError(code, f"{what}: {os.strerror(code)}{more}")
     if err in (lib.MOO_EINVAL, lib.MOO_EPROTO, lib.MOO_EVERSION, lib.MOO_ESTALE):
         return ValueError(phrase)
     return RuntimeError(phrase)
@@ -106,6 +110,12 @@ def out_of_memory(plane: DataPlane, nbytes: int) -> OutOfMemory:
         else f"this process itself uses {size_text(held)}"
         for owner, held, leases in plane.holders(_HOLDERS_NAMED)
     )
+    limits = memory_refusal()
+    if limits and statistics["used"] + nbytes <= plane.memory_limit:
+        return OutOfMemory(
+            f"no room for {size_text(nbytes)} of shared memory: of this process, "
+            f"{limits}. Raise that limit, or unset it"
+        )
     return OutOfMemory(
         f"no room for {size_text(nbytes)} of shared memory: {used} of "
         f"{size_text(plane.memory_limit)} are in use "

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import math
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,63 @@ def cpu_quota() -> float | None:
     It can be spent on any of the machine's processors, which other containers use, too.
     """
     return min(_cpu_quotas(), default=None)
+
+
+_THREADS = 8  # that a process of ours starts at most, before it does anything
+
+
+def refusal_of_threads() -> str | None:
+    """Why this process cannot start the threads that it needs; None if it can. ZeroMQ
+    ends a process that cannot start its own."""
+    for folder, most in _thread_limits():
+        for used in _read_number(folder / "pids.current"):
+            if most - used < _THREADS:
+                return (
+                    f"its control group allows {most} processes and threads (pids.max "
+                    f"in {folder}), {used} are there, and it needs {_THREADS} more: "
+                    "raise that limit (--pids-limit of a container, TasksMax= of "
+                    "systemd)"
+                )
+    most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if most != resource.RLIM_INFINITY and most < _MANY and os.geteuid():
+        used = _tasks_of_user()
+        if most - used < _THREADS:
+            return (
+                f"this user may have {most} processes and threads (ulimit -u), {used} "
+                f"are there, and it needs {_THREADS} more: raise that limit"
+            )
+    return None
+
+
+_MANY = 8192  # threads: no limit of so many is looked at, which takes a while
+
+
+@functools.cache
+def _thread_limits() -> list[tuple[Path, int]]:
+    folders = [(f, _read_number(f / "pids.max")) for f in _cgroup_folders("pids")]
+    return [(folder, most) for folder, found in folders for most in found]
+
+
+def _tasks_of_user() -> int:
+    user, found = os.geteuid(), 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.stat().st_uid == user:
+                found += len(os.listdir(process / "task"))
+    return found
+
+
+def memory_refusal() -> str:
+    """The limits of this process that a mapping or a memory file may have hit."""
+    found = [
+        f"{name} is {limit >> 10} KiB (ulimit {flag})"
+        for what, name, flag in (
+            (resource.RLIMIT_AS, "the limit on its address space", "-v"),
+            (resource.RLIMIT_FSIZE, "the limit on the size of files", "-f"),
+        )
+        if (limit := resource.getrlimit(what)[0]) != resource.RLIM_INFINITY
+    ]
+    return " and ".join(found)
 
 
 def _cpu_quotas() -> Iterator[float]:

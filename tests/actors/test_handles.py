@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import os
 import pickle
 from typing import Any
 
@@ -78,3 +80,67 @@ def test_a_session_s_begin_and_end_are_the_driver_s(spawn: Any) -> None:
     meddler = spawn(Meddler)
     assert meddler.meddle() == "refused"
     assert meddler.spawn_one() == 1  # all else works
+
+
+def _logged(function: Any) -> Any:
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return inner
+
+
+@moo.actor
+class _Described:
+    def __init__(self, first: int = 0, second: int = 0) -> None:
+        self.both = first, second
+
+    @classmethod
+    def from_config(cls, config: dict[str, int]) -> _Described:
+        return cls(**config)
+
+    @_logged
+    def put(self, a: int, b: int) -> int:
+        return a + b
+
+    def get(self, key: str, default: int = 3) -> tuple[int, int]:
+        """Both of them."""
+        return self.both
+
+    def variable(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+
+def test_a_wrapped_method_takes_what_it_takes(spawn: Any) -> None:
+    assert spawn(_Described).put(1, b=2) == 3
+
+
+def test_dir_signature_and_help_show_what_a_handle_has(spawn: Any) -> None:
+    handle = spawn(_Described)
+    assert {"put", "get"} <= set(dir(handle))
+    assert str(inspect.signature(handle.get)) in (
+        "(key: 'str', default: 'int' = 3) -> 'tuple[int, int]'",
+        "(key: str, default: int = 3) -> tuple[int, int]",
+    )
+    assert handle.get.__doc__ == "Both of them." and handle.get.__name__ == "get"
+    assert "One method of one actor" in (type(handle.get).__doc__ or "")
+
+
+def test_what_is_no_class_is_refused_with_what_to_do() -> None:
+    with pytest.raises(TypeError, match="spawn _Described with what its constructor"):
+        moo.spawn(_Described.from_config, {})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="put the function into a class"):
+        moo.spawn(_logged, None)
+
+
+def test_members_of_a_group_may_have_arguments_of_their_own(session: Any) -> None:
+    group = moo.on(_Described).group(3, 7, each=[(rank,) for rank in range(3)])
+    assert group.call(_Described.get, "").get() == [(7, 0), (7, 1), (7, 2)]
+    for handle in group:
+        moo.kill(handle)
+    with pytest.raises(ValueError, match="each has 1 tuples of arguments for 3"):
+        moo.on(_Described).group(3, each=[(1,)])
+
+
+def test_a_variable_that_is_none_is_unset(spawn: Any) -> None:
+    handle = spawn(moo.on(_Described, env={"HOME": None, "OURS": "1"}))
+    assert (handle.variable("HOME"), handle.variable("OURS")) == (None, "1")

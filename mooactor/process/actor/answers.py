@@ -31,15 +31,18 @@ A child that a method forked answers nothing: it ends where it would return.
 from __future__ import annotations
 
 import abc
+import inspect
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope, inspection
+from mooactor.control.complaints import complain
 from mooactor.control.keys import every_incarnation
 from mooactor.control.lifeline import Message
 from mooactor.process import current as _process
@@ -47,12 +50,20 @@ from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import context
-from mooactor.process.complaints import complain
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.started import StartedCalls
 
 _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
+
+
+class Encoded(NamedTuple):
+    """A result as it is sent: the payload, its flags, and what both are made of, which
+    a third process may get, too."""
+
+    payload: bytes
+    flags: int
+    parts: tuple[bytes, codec.Buffers, Borrowing, bytes] | None
 
 
 class Answers(abc.ABC):
@@ -78,20 +89,26 @@ class Answers(abc.ABC):
 
     # -- the rule ----------------------------------------------------------
 
-    def succeed(self, job: Job, value: Any) -> None:
-        """A call has returned `value`."""
+    def succeed(self, job: Job, value: Any, encoded: Encoded | None = None) -> None:
+        """A call has returned `value`, which may be `encoded` already."""
         if _process._was_forked:
             end_if_forked()
         if self._snapshot_every:
             problem = self._snapshot(job)
             if problem is not None:
+                if encoded is not None:
+                    self._withdraw(job, encoded)
                 self.reply_error(job, problem)
                 return
         late = job.deadline is not None and perf_counter() > job.deadline
         if late and not job.flags & envelope.ONE_WAY:
+            if encoded is not None:
+                self._withdraw(job, encoded)
             self.reply_error(job, self._late(job))
-        else:
-            self.reply(job, value)
+            return
+        encoded = encoded or self.encoded(job, value)
+        if encoded is not None:
+            self._finish(job, *encoded)
 
     def _late(self, job: Job) -> errors.CallTimeout:
         """In place of a result that is not in time, perhaps what a method returned that
@@ -133,6 +150,15 @@ class Answers(abc.ABC):
         self._finish(job, b"", envelope.EMPTY | envelope.LAST, None)
 
     @abc.abstractmethod
+    def complete(self, hook: Awaitable[Any]) -> Any:
+        """Run an async hook to its end, on the actor's loop if it has one; returns its
+        result. Not on that loop."""
+
+    def alone(self) -> AbstractContextManager[None]:
+        """No method changes the actor's state meanwhile, where we can see to that."""
+        return nullcontext()
+
+    @abc.abstractmethod
     def leave(self, job: Job, error: SystemExit) -> None:
         """A method wants the process to end."""
 
@@ -142,11 +168,12 @@ class Answers(abc.ABC):
 
     # -- replies out -------------------------------------------------------
 
-    def reply(self, job: Job, value: Any) -> None:
-        """Send a result; one that cannot be pickled becomes that call's error."""
+    def encoded(self, job: Job, value: Any) -> Encoded | None:
+        """What `_finish` sends of a result; None if it cannot be pickled, which has
+        become the call's error. In the method's thread, at once: the value may change
+        later."""
         if value is None or job.flags & envelope.ONE_WAY:
-            self._finish(job, b"", envelope.EMPTY, None)
-            return
+            return Encoded(b"", envelope.EMPTY, None)
         alone = (job.sender, job.call_id) not in self._forwards
         try:
             borrowing = Borrowing(self.parts.borrows, job.sender, alone=alone)
@@ -158,12 +185,21 @@ class Answers(abc.ABC):
         except errors.MooError as error:
             error.delivered = True  # it was only the result that could not be sent
             self.reply_error(job, error)
-            return
+            return None
         except BaseException as error:
             self.reply_error(job, self._unpicklable(job, "result", value, error))
-            return
+            return None
+        attached = payload
         payload, flags = borrowing.issue(job.sender, payload, flags)
-        self._finish(job, payload, flags, (data, buffers, borrowing))
+        return Encoded(payload, flags, (data, buffers, borrowing, attached))
+
+    def _withdraw(self, job: Job, encoded: Encoded) -> None:
+        """A result is not sent after all."""
+        if encoded.parts is not None:
+            _, _, borrowing, attached = encoded.parts
+            borrowing.recall(job.sender)
+            if encoded.flags & envelope.ATTACHED:
+                self.parts.payloads.take_back(attached)
 
     def _unpicklable(
         self, job: Job, what: str, value: Any, error: BaseException
@@ -199,7 +235,7 @@ class Answers(abc.ABC):
         data = borrowing.note(codec.encode_error, error, where)
         flags = envelope.ERROR | (envelope.LAST if job.flags & envelope.STREAM else 0)
         payload, flags = borrowing.issue(job.sender, data, flags)
-        self._finish(job, payload, flags, (data, [], borrowing))
+        self._finish(job, payload, flags, (data, [], borrowing, b""))
 
     def _finish(self, job: Job, payload: bytes, flags: int, encoded: Any) -> None:
         if job.answered:
@@ -224,7 +260,7 @@ class Answers(abc.ABC):
         if flags & envelope.EMPTY:
             self.parts.sender.post(target, envelope.VALUE, token, codec.encode(None)[0])
             return
-        payload, buffers, borrowing = encoded
+        payload, buffers, borrowing, _ = encoded
         try:
             if buffers:
                 payload = self.parts.payloads.attach(payload, buffers, target)
@@ -240,14 +276,13 @@ class Answers(abc.ABC):
 
     # -- streams -----------------------------------------------------------
 
-    def send_item(self, job: Job, item: Any) -> None:
-        """Send one item of a stream, using up one credit.
+    def encoded_item(self, job: Job, item: Any) -> bytes:
+        """The record of one item of a stream.
 
         Raises:
           TypeError: it cannot be pickled.
           MooError: its large parts cannot be sent.
         """
-        job.credit -= 1
         flags = envelope.STREAM
         try:
             borrowing = Borrowing(self.parts.borrows, job.sender)
@@ -263,7 +298,12 @@ class Answers(abc.ABC):
         head = envelope.pack_head(
             envelope.REPLY, flags, 0, 0, len(data), job.call_id, 0.0
         )
-        self.send_reply(job.sender, head + data)
+        return head + data
+
+    def send_encoded(self, job: Job, record: bytes) -> None:
+        """Send one item of a stream, using up one credit."""
+        job.credit -= 1
+        self.send_reply(job.sender, record)
 
     # -- snapshots ---------------------------------------------------------
 
@@ -281,7 +321,11 @@ class Answers(abc.ABC):
             if self._calls_since_snapshot < self._snapshot_every:
                 return None
             self._calls_since_snapshot = 0
-            self._save(take())
+            if inspect.iscoroutinefunction(take):
+                self._save(self.complete(take()))
+            else:
+                with self.alone():
+                    self._save(take())
         except BaseException as error:
             what = (
                 f"{self.name_of(job)} has run, but its new state could not be saved: "

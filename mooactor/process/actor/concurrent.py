@@ -7,6 +7,12 @@ async actor, ``max_concurrency`` of them otherwise. Calls start in the order in 
 they were sent. A stream that waits for its consumer does not count as running, so it
 holds up no other call; when it may go on, it comes before calls that have not begun.
 
+A value is what it was when it was returned: it is encoded in the thread that made it,
+before that thread begins anything else, and so is an item of a stream. Where there is
+one thread for sync methods, the constructor runs there, too, and all share one context,
+as in a serial actor; a snapshot is taken there, so it is never half of a method's work.
+Each stream has a context of its own, for all its items.
+
 An error of a sync method never passes through a future or a coroutine as an exception,
 because a `StopIteration` cannot: it comes back from its thread as a value.
 """
@@ -14,9 +20,11 @@ because a `StopIteration` cannot: it comes back from its thread as a value.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -42,6 +50,9 @@ class ConcurrentWorker(Worker):
         super().__init__(parts, interface, life)
         self._limit = interface.concurrency
         threads = 1 if interface.is_async else self._limit
+        # Of the one thread for sync methods; None: there are several, or no methods.
+        has_sync = any(not spec.is_async for spec in interface.methods.values())
+        self._shared = contextvars.copy_context() if threads == 1 and has_sync else None
         self._threads = ThreadPoolExecutor(
             threads, thread_name_prefix="mooactor", initializer=tell_of_thread
         )
@@ -60,11 +71,18 @@ class ConcurrentWorker(Worker):
         # On SystemExit the process ends at once: nobody waits for other tasks then.
         self._runner.run(self._main(), context=contextvars.copy_context())
 
-    def complete(self, hook: Awaitable[Any]) -> None:
-        async def completed() -> None:
-            await hook
+    def construct(self, make: Callable[[], Any]) -> Any:
+        if self._shared is None:
+            return make()
+        return self._threads.submit(self._shared.run, make).result()
 
-        self._runner.run(completed(), context=contextvars.copy_context())
+    def complete(self, hook: Awaitable[Any]) -> Any:
+        async def completed() -> Any:
+            return await hook
+
+        if self._loop is not None and threading.get_ident() != self._loop_thread:
+            return asyncio.run_coroutine_threadsafe(completed(), self._loop).result()
+        return self._runner.run(completed(), context=contextvars.copy_context())
 
     def close(self) -> None:
         """The actor has ended: so do the tasks and threads that are left."""
@@ -130,15 +148,37 @@ class ConcurrentWorker(Worker):
             value, error = None, raised
         if isinstance(error, asyncio.CancelledError) and job.cancelled:
             error = errors.Cancelled("cancelled while it ran")
-        if self._leaving:
-            return  # the death of the process answers it
+        if not job.answered and not self._leaving:  # the process's death answers it
+            if self._snapshots_elsewhere and not isinstance(error, SystemExit):
+                await self._answer_with_snapshot(job, value, error)
+            else:
+                self._answer(job, value, error)
+        self.wake()
+
+    def _answer(self, job: Job, value: Any, error: BaseException | None) -> None:
         if job.iterator is not None:
             self.close_stream(job, error)
         elif error is not None:
             self.fail(job, error)
         else:
             self.succeed(job, value)
-        self.wake()
+
+    async def _answer_with_snapshot(
+        self, job: Job, value: Any, error: BaseException | None
+    ) -> None:
+        """Of an async method: its value is encoded here and now, its snapshot is taken
+        in the thread of sync methods, so between two of them."""
+        encoded = None
+        if job.iterator is None and error is None:
+            encoded = self.encoded(job, value)
+            if encoded is None:
+                return  # the caller has the error
+        work: tuple[Any, ...] = (self._answer, job, value, error)
+        if encoded is not None:
+            work = (self.succeed, job, None, encoded)
+        _, problem = await self._in_thread(contextvars.copy_context(), *work)
+        if problem is not None:
+            self.reply_error(job, problem)
 
     async def _call(self, job: Job) -> Result:
         prepared, error = _caught(self.prepare, job)
@@ -151,25 +191,47 @@ class ConcurrentWorker(Worker):
         context.set(job.context)
         if spec.kind == "async":
             return await method(*args, **kwargs), None
-        if not spec.streams:
-            return await self._in_thread(method, *args, **kwargs)
-        return await self._stream(job, spec, method, args, kwargs)
-
-    async def _in_thread(
-        self, function: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Result:
-        assert self._loop is not None
-        mend_streams()
-        here = contextvars.copy_context()
-        work = [(function, args, kwargs)]
-        return await self._loop.run_in_executor(
-            self._threads, self._run_in, context.get(), here, work
+        if spec.streams:
+            return await self._stream(job, spec, method, args, kwargs)
+        here = self._shared or contextvars.copy_context()
+        return await self._in_thread(
+            here, method, *args, then=lambda *result: self._told(job, *result), **kwargs
         )
 
-    def _run_in(self, call: Any, here: contextvars.Context, work: list[Any]) -> Result:
+    def _told(self, job: Job, value: Any, error: BaseException | None) -> Result:
+        """In the method's thread: answer the call, but for a wish to end."""
+        if isinstance(error, SystemExit) or self._leaving:
+            return value, error
+        self._answer(job, value, error)
+        return None, None
+
+    async def _in_thread(
+        self,
+        here: contextvars.Context,
+        function: Callable[..., Any],
+        *args: Any,
+        then: Callable[..., Result] | None = None,
+        **kwargs: Any,
+    ) -> Result:
+        """Run it in that context. `then` gets its result in the same thread."""
+        assert self._loop is not None
+        mend_streams()
+        work = [(function, args, kwargs)]
+        return await self._loop.run_in_executor(
+            self._threads, self._run_in, context.get(), here, work, then
+        )
+
+    def _run_in(
+        self,
+        call: Any,
+        here: contextvars.Context,
+        work: list[Any],
+        then: Callable[..., Result] | None,
+    ) -> Result:
         """In a thread of the actor's own. It takes the work out of the list: what the
         method did not keep is let go of before the reply, not after."""
         function, args, kwargs = work.pop()
+        here.run(context.set, call)
         if not call.started:
             _, error = _caught(self.check_turn, call)
             if error is not None:
@@ -179,10 +241,40 @@ class ConcurrentWorker(Worker):
         if call.in_thread:
             self.current = call
         try:
-            return here.run(_caught, function, *args, **kwargs)
+            result = here.run(_caught, function, *args, **kwargs)
+            del args, kwargs
+            return result if then is None else here.run(then, *result)
         finally:
             if call.in_thread:
                 self.current = None
+
+    @property
+    def _snapshots_elsewhere(self) -> bool:
+        """Whether one must not be taken on the loop: it is async, or there is a thread
+        whose methods change the state, too."""
+        take = getattr(self.instance, "__snapshot__", None)
+        return bool(self._snapshot_every) and (
+            self._shared is not None or inspect.iscoroutinefunction(take)
+        )
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """In the thread of sync methods: the loop stands still meanwhile."""
+        if self._loop is None or threading.get_ident() == self._loop_thread:
+            yield
+            return
+        stands, go_on = threading.Event(), threading.Event()
+
+        def stand() -> None:
+            stands.set()
+            go_on.wait()
+
+        self._loop.call_soon_threadsafe(stand)
+        stands.wait()
+        try:
+            yield
+        finally:
+            go_on.set()
 
     def leave(self, job: Job, error: SystemExit) -> None:
         self._leaving = True
@@ -210,28 +302,46 @@ class ConcurrentWorker(Worker):
             items, error = _caught(lambda: aiter(method(*args, **kwargs)))
             if error is not None:
                 return None, error
-            return await self._produce(job, lambda: _next_of(items), items)
-        items, error = await self._in_thread(lambda: iter(method(*args, **kwargs)))
+            return await self._produce(job, lambda: self._next_of(job, items), items)
+        here = self._shared.copy() if self._shared else contextvars.copy_context()
+        items, error = await self._in_thread(
+            here, lambda: iter(method(*args, **kwargs))
+        )
         if error is not None:
             return None, error
         return await self._produce(
-            job, lambda: self._in_thread(next, items, _END), items
+            job, lambda: self._in_thread(here, self._item_of, job, items), items, here
         )
 
+    def _item_of(self, job: Job, items: Any) -> Any:
+        """The record of the next item; `_END` if there is none."""
+        item = next(items, _END)
+        return item if item is _END else self.encoded_item(job, item)
+
+    async def _next_of(self, job: Job, items: Any) -> Result:
+        try:
+            return self.encoded_item(job, await anext(items)), None
+        except StopAsyncIteration:
+            return _END, None
+
     async def _produce(
-        self, job: Job, step: Callable[[], Awaitable[Result]], items: Any
+        self,
+        job: Job,
+        step: Callable[[], Awaitable[Result]],
+        items: Any,
+        here: contextvars.Context | None = None,
     ) -> Result:
         """Send items while the consumer has room; close the generator in any case."""
         error: BaseException | None = None
         try:
             while await self._room(job):
-                item, error = await step()
-                if error is not None or item is _END:
+                record, error = await step()
+                if error is not None or record is _END:
                     break
-                self.send_item(job, item)
+                self.send_encoded(job, record)
         except BaseException as raised:
             error = raised
-        problem = await self._closed(items)
+        problem = await self._closed(items, here)
         return None, problem if error is None else error
 
     async def _room(self, job: Job) -> bool:
@@ -260,13 +370,15 @@ class ConcurrentWorker(Worker):
             self._returning -= 1
             self.wake()
 
-    async def _closed(self, items: Any) -> BaseException | None:
+    async def _closed(
+        self, items: Any, here: contextvars.Context | None
+    ) -> BaseException | None:
         """Close a generator where it ran; return its exception."""
         try:
             if hasattr(items, "aclose"):
                 await items.aclose()
-            elif hasattr(items, "close"):
-                return (await self._in_thread(items.close))[1]
+            elif hasattr(items, "close") and here is not None:
+                return (await self._in_thread(here, items.close))[1]
         except BaseException as error:
             return error
         return None
@@ -311,13 +423,6 @@ def _caught(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Result:
         value, error = None, raised
     end_if_forked(error)  # nobody in a forked child hears of the end of this thread
     return value, error
-
-
-async def _next_of(items: Any) -> Result:
-    try:
-        return await anext(items), None
-    except StopAsyncIteration:
-        return _END, None
 
 
 def _raise(error: BaseException) -> None:

@@ -3,22 +3,26 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mooactor import errors
-from mooactor.control import codec
+from mooactor.control import codec, script
+from mooactor.control.complaints import complain
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
 from mooactor.process import dump, parcel
 from mooactor.process.actor import breakpoints, namespaces, threads
 from mooactor.process.actor.concurrent import ConcurrentWorker
+from mooactor.process.actor.finalize import finalize
 from mooactor.process.actor.serial import SerialWorker
 from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import CallContext, context
-from mooactor.process.complaints import complain
 from mooactor.process.current import importing, set_current_runtime
 from mooactor.process.interface import interface_of
 from mooactor.process.objects.future import Future
@@ -28,6 +32,7 @@ from mooactor.process.streams import Streams
 from mooactor.process.supervision import Restart
 from mooactor.tensors.network import Network
 
+_GRACE_S = 3.0  # for what is done after `on_stop`, if nobody says otherwise
 _FIRST_PARCEL = 4  # the number of the first parcel's descriptor
 #: The agent takes no larger frames, and the type and the text are what matters.
 _MAX_FAILURE_BYTES = 1 << 20
@@ -45,6 +50,7 @@ def live(
     runs any code of the user's. `started` is called just before that.
     """
     lifeline = Lifeline(lifeline_socket)
+    script.enter()
     try:
         life["policy"] = life["policy"] and Restart(**life["policy"])
         runtime = _make_runtime(lifeline, life)
@@ -62,10 +68,21 @@ def live(
         raise SystemExit(1) from None
     runtime.agent.tell(op="ready")
     try:
-        worker.run()
-        _end(worker)
+        try:
+            worker.run()
+            _end(worker)
+        finally:
+            _finalize(worker)
     finally:  # also on SystemExit: replies of calls that have ended leave first
         runtime.close()
+
+
+def _finalize(worker: Worker) -> None:
+    def drop() -> None:
+        worker.instance = None
+
+    grace_s = worker.parts.agent.grace_s
+    finalize(worker.label, drop, _GRACE_S if grace_s is None else grace_s)
 
 
 def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
@@ -116,6 +133,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     parcels = _parcels(life)
     try:
         with importing():
+            _set_up(life.get("setup"))
             cls, args, kwargs = _taken(parcels["payload"])
     except ModuleNotFoundError as error:
         raise _not_found_here(error, Reach.of_plain(life.get("reach"))) from None
@@ -130,13 +148,25 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     breakpoints.install(runtime.directory, worker.label)
     args = tuple(_resolved(runtime, arg) for arg in args)
     kwargs = {key: _resolved(runtime, arg) for key, arg in kwargs.items()}
-    worker.instance = cls(*args, **kwargs)
+    worker.instance = worker.construct(partial(_made, worker, cls, args, kwargs))
+    del args, kwargs
     if "snapshot" in parcels:
-        worker.instance.__restore__(_taken(parcels["snapshot"]))
+        _run_hook(worker, "__restore__", _taken(parcels["snapshot"]))
     _run_hook(worker, "on_start")
     worker.current = None
     context.set(None)
     return worker
+
+
+def _set_up(packed: bytes | None) -> None:
+    """What the program wants first in each actor's process; see `moo.init`."""
+    if packed is None:
+        return
+    setup = codec.decode(packed)
+    if isinstance(setup, str):
+        module, _, name = setup.partition(":")
+        setup = getattr(importlib.import_module(module), name)
+    setup()
 
 
 def _parcels(life: Message) -> dict[str, parcel.Parcel]:
@@ -176,12 +206,20 @@ def _birth_context(worker: Worker) -> CallContext:
     return CallContext(worker.parts.actor_id, worker.label, 0, 0, (), None, "__init__")
 
 
-def _run_hook(worker: Worker, name: str) -> None:
+def _made(worker: Worker, cls: Any, args: Any, kwargs: Any) -> Any:
+    context.set(worker.current)
+    return cls(*args, **kwargs)
+
+
+def _run_hook(worker: Worker, name: str, *args: Any) -> None:
     hook = getattr(worker.instance, name, None)
     if hook is None:
         return
-    result = hook()
-    if hasattr(result, "__await__"):
+    if inspect.iscoroutinefunction(hook):
+        worker.complete(hook(*args))
+        return
+    result = worker.construct(partial(hook, *args))
+    if inspect.isawaitable(result):
         worker.complete(result)
 
 

@@ -54,11 +54,11 @@ class SerialWorker(Worker):
     def _has_work(self) -> bool:
         return self.mailbox.has_ready() or (self._stop_asked and self.idle())
 
-    def complete(self, hook: Awaitable[Any]) -> None:
-        async def completed() -> None:
-            await hook
+    def complete(self, hook: Awaitable[Any]) -> Any:
+        async def completed() -> Any:
+            return await hook
 
-        asyncio.run(completed())
+        return asyncio.run(completed())
 
     def leave(self, job: Job, error: SystemExit) -> None:
         self.parts.flush()
@@ -161,7 +161,7 @@ class SerialWorker(Worker):
                 item = next(job.iterator)
             except StopIteration:
                 return False
-            self.send_item(job, item)
+            self.send_encoded(job, self.encoded_item(job, item))
             if perf_counter() - self._oldest_reply > _REPLY_DELAY_S:
                 self.parts.flush()
                 poller.try_drain()

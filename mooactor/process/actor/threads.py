@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mooactor import errors
+from mooactor.process.checks import UNSET
 
 COMMON = "OMP_NUM_THREADS"  # all of them heed it
 _MOST = (1 << 31) - 1  # their functions take an int
@@ -153,8 +154,13 @@ def set_variables(given: Mapping[str, str], cpus: int) -> None:
     Raises:
       PlacementError: a library has read a given variable, and cannot change it.
     """
-    _refuse_late(given)
+    unset = [name.removeprefix(UNSET) for name in given if name.startswith(UNSET)]
+    given = {k: v for k, v in given.items() if not k.startswith(UNSET)}
+    _refuse_late({**dict.fromkeys(unset, ""), **given})
     variables = {**_inherited, **given}
+    for name in unset:
+        variables.pop(name, None)
+        os.environ.pop(name, None)
     if number_in(variables.get(COMMON)) is None:
         variables[COMMON] = str(cpus)
     os.environ.update(variables)

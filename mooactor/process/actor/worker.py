@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Awaitable
+from collections.abc import Callable
 from typing import Any
 
 from mooactor import errors
@@ -374,9 +374,9 @@ class Worker(Beginnings):
     def run(self) -> None:
         """Serve until the actor must end."""
 
-    @abc.abstractmethod
-    def complete(self, hook: Awaitable[Any]) -> None:
-        """Run an async hook to its end; on the actor's loop, if it has one."""
+    def construct(self, make: Callable[[], Any]) -> Any:
+        """Call the constructor, or a sync hook, where sync methods run."""
+        return make()
 
     def close(self) -> None:
         """The actor has ended, and its `on_stop` has run."""

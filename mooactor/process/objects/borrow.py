@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mooactor.control import bodies, envelope
+from mooactor.control import bodies, envelope, script
 from mooactor.control.sender import Sender
 from mooactor.process.objects.holds import claiming
 from mooactor.process.objects.unsent import Unsent
@@ -119,7 +119,7 @@ class Borrowing:
     keeps. Not `alone`: the pickle may be sent to others as well.
     """
 
-    __slots__ = ("_borrows", "_borrower", "_alone", "_met")
+    __slots__ = ("_borrows", "_borrower", "_alone", "_met", "keys")
 
     def __init__(
         self, borrows: Borrows, borrower: int | None = None, *, alone: bool = True
@@ -128,16 +128,20 @@ class Borrowing:
         self._borrower = borrower
         self._alone = alone
         self._met: list[tuple[Hold, Future | None]] | None = None
+        self.keys: set[str] = set()  # of the script's definitions that went along
 
     def note(self, encode: Callable[..., T], *args: Any) -> T:
         """`encode(*args)`, which pickles; the Refs that it meets are added."""
         # No context manager: a signal handler that raises where `__exit__` begins would
         # leave this to later pickles. Here it runs after calls only.
         before, _here.borrowing = _here.borrowing, self
+        pickle_for = script.pickle_for
+        target = pickle_for.replace(self._borrower if self._alone else None, self.keys)
         try:
             return encode(*args)
         finally:
             _here.borrowing = before
+            pickle_for.replace(*target)
 
     def __bool__(self) -> bool:
         """Whether there are any Refs."""

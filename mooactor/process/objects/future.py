@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from mooactor.control import codec
+from mooactor.control.complaints import complain
 from mooactor.control.inspection import drop_traceback
 from mooactor.control.interrupts import was_interrupted
-from mooactor.errors import ActorUnavailable
+from mooactor.errors import ActorUnavailable, Cancelled
 from mooactor.process.objects.holds import Claims
 from mooactor.tensors.descriptors import length_of
 from mooactor.tensors.imports import Import
@@ -48,6 +50,7 @@ class Future:
         "link",
         "request",
         "deadline",
+        "heard",
         "__weakref__",
     )
 
@@ -65,11 +68,21 @@ class Future:
         self.link: Any = None  # the `Link` to the callee, while it is pending
         self.request: Any = None  # the `Repeatable` of a call with `retries=`
         self.deadline: float | None = None  # perf_counter; see `expire`
+        self.heard = False  # see `hear`
 
     def set_raw(self, reply: Any) -> bool:
         """End it with a `Reply`, decoded by its first reader. False: it had ended
         before."""
+        if type(reply) is FailedReply and not (self._results or self.heard):
+            reply.unheard = True
         return self._set(RAW, reply)
+
+    def hear(self) -> None:
+        """Somebody knows of its error, if it has one, or will be told elsewhere."""
+        self.heard = True
+        result = self._result
+        if type(result) is FailedReply:
+            result.unheard = False
 
     def set_value(self, value: Any) -> bool:
         """End it with a value. False: it had ended before."""
@@ -322,6 +335,30 @@ class AttachedReply(Reply):
                 # Nonsense from a broken peer: it holds no memory. Or this process was
                 # forked, and the memory is its parent's.
                 pass
+
+
+class FailedReply(Reply):
+    """A call's exception. If it is the end of a Ref that is dropped before anybody asks
+    for it, it is printed, as asyncio does with those of tasks."""
+
+    __slots__ = ("unheard",)
+
+    def __init__(
+        self, payload: Any, plane: DataPlane, claims: Claims | None = None
+    ) -> None:
+        self.unheard = False
+        super().__init__(payload, [], True, plane, claims)
+
+    def value(self) -> Any:
+        self.unheard = False
+        return super().value()
+
+    def __del__(self) -> None:
+        if not getattr(self, "unheard", False) or sys.is_finalizing():
+            return
+        error = codec.decode_error(self.payload)
+        if not isinstance(error, Cancelled):
+            complain("mooactor: a call failed, and nobody asked for its result:", error)
 
 
 def taken_over(reply: Reply) -> Exception | None:

@@ -131,6 +131,7 @@ class Handovers:
         Returns the process id of its sender: its producer, or this one.
         """
         ref.end_with_session()  # an error is a result, too
+        ref.hear()  # its receiver is told
         home: Hold | None = getattr(ref, "home", None)
         if home is not None and home.owner != self._me and not ref.state:
             self._fetch(token, _Fetch(ref, home, target))

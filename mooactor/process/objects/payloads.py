@@ -10,7 +10,12 @@ from mooactor.control import bodies, codec, envelope
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrows
-from mooactor.process.objects.future import AttachedReply, Reply, taken_over
+from mooactor.process.objects.future import (
+    AttachedReply,
+    FailedReply,
+    Reply,
+    taken_over,
+)
 from mooactor.process.objects.holds import Claims
 from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.lent import Lent
@@ -141,8 +146,11 @@ class Payloads:
         failed = record.kind in (envelope.REPLY, envelope.VALUE) and bool(
             record.flags & envelope.ERROR
         )
-        kind = AttachedReply if descriptors else Reply
-        reply = kind(payload, [], failed, self.plane, claims)
+        if failed and not descriptors:
+            reply: Reply = FailedReply(payload, self.plane, claims)
+        else:
+            kind = AttachedReply if descriptors else Reply
+            reply = kind(payload, [], failed, self.plane, claims)
         lent = self.lent
         if lent is not None and descriptors:
             lent.has_come(reply, descriptors, record.sender)

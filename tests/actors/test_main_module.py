@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: MIT
+"""The program's `__main__` is one module in every process: whole scripts."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.process import programs
+
+pytestmark = pytest.mark.usefixtures("no_session")
+
+
+def passes(tmp_path: Path, text: str, *args: str) -> str:
+    """Run a script, which asserts; returns what it printed on stderr."""
+    script = programs.write(tmp_path / "script.py", text)
+    done = programs.run(script, *args)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+TRAVELS = """
+    import concurrent.futures as futures
+    import contextvars, dataclasses, enum, functools, multiprocessing, pickle, sys
+    import threading
+    import mooactor as moo
+
+    LOCK, EVENT = threading.RLock(), threading.Event()
+    VAR = contextvars.ContextVar("var", default=5)
+    COUNT, TABLE = 0, {"a": 1}
+    ALIAS = TABLE
+
+    @dataclasses.dataclass(slots=True)
+    class Slotted:
+        x: int
+
+    @dataclasses.dataclass(frozen=True)
+    class Config:
+        lr: float
+        @functools.cached_property
+        def third(self): return self.lr / 3
+
+    class Color(enum.Enum):
+        RED, BLUE = 1, 2
+        def other(self): return Color.BLUE if self is Color.RED else Color.RED
+
+    class Outer:
+        class Inner:
+            def who(self): return Outer.__name__ + type(self).__name__
+        @functools.lru_cache
+        def twice(self, n): return n * 2
+
+    class Base:
+        def hello(self): return "base"
+    class Derived(Base):
+        def hello(self): return super().hello() + "+"
+
+    class Failed(Exception):
+        def __init__(self, code, text):
+            super().__init__(text)
+            self.code = code
+
+    def even(n): return n == 0 or odd(n - 1)
+    def odd(n): return n != 0 and even(n - 1)
+    def square(x): return x * x
+
+    def locked(f):
+        @functools.wraps(f)
+        def inner(*args):
+            with LOCK:
+                return f(*args)
+        return inner
+    @locked
+    def plus(n): return n + 1
+
+    @functools.singledispatch
+    def kind(x): return "any"
+    @kind.register
+    def _(x: int): return "int"
+
+    @functools.cache
+    def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+    def bump():
+        global COUNT
+        COUNT += 1
+        return COUNT
+
+    @moo.actor
+    class A:
+        def __init__(self, peer=None): self.peer = peer
+        def slotted(self, s): return Slotted(s.x + 1), hasattr(s, "__dict__")
+        def third(self, c): return c.third, Config(2.0)
+        def other(self, c): return c.other()
+        def inner(self): return Outer.Inner(), Outer.Inner().who(), Outer().twice(4)
+        def derived(self): return Derived().hello(), Derived()
+        def fail(self): raise Failed(7, "bad")
+        def calls(self):
+            same = TABLE is ALIAS
+            return even(6), plus(1), kind(1), kind(""), fib(20), VAR.get(), same
+        def state(self): return EVENT.is_set(), LOCK.acquire()
+        def count(self): return bump(), bump()
+        def functions(self): return bump, (lambda: COUNT), kind
+        def pickled(self): return pickle.dumps([Config(1.0), Slotted(1), fib])
+        def squares(self, method):
+            context = multiprocessing.get_context(method)
+            with futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+                return list(pool.map(square, [1, 2]))
+        def by_way(self, c): return self.peer.third(c)
+        def main(self):
+            return sys.argv, sys.modules["__main__"].__file__, A.__module__
+
+    if __name__ == "__main__":
+        with moo.init():
+            a = moo.spawn(A)
+            b = moo.spawn(A, a)
+            assert a.slotted(Slotted(3)) == (Slotted(4), False)
+            assert a.third(Config(6.0)) == b.by_way(Config(6.0)) == (2.0, Config(2.0))
+            assert a.other(Color.RED) is Color.BLUE
+            inner, *rest = a.inner()
+            assert type(inner) is Outer.Inner and rest == ["OuterInner", 8]
+            hello, derived = a.derived()
+            assert hello == "base+" and type(derived) is Derived
+            try:
+                a.fail()
+            except Failed as error:
+                assert error.code == 7
+            assert a.calls() == (True, 2, "int", "any", 6765, 5, True)
+            assert a.state() == (False, True)
+            assert a.count() == (1, 2) and COUNT == 0
+            function, reader, dispatch = a.functions()
+            assert function is bump and dispatch is kind and reader() == COUNT
+            bump()
+            assert reader() == 1
+            assert pickle.loads(a.pickled()) == [Config(1.0), Slotted(1), fib]
+            assert a.squares("fork") == a.squares("spawn") == [1, 4]
+            argv, file, module = a.main()
+            assert argv == sys.argv and file == __file__ and module == "__main__"
+"""
+
+
+def test_what_a_script_defines_is_there_by_its_name(tmp_path: Path) -> None:
+    passes(tmp_path, TRAVELS, "--flag", "x")
+
+
+def test_what_a_process_has_is_never_rebuilt(tmp_path: Path) -> None:
+    passes(
+        tmp_path,
+        """
+        import mooactor as moo
+        DEBUG = False
+        class Step:
+            made = 0
+            def __init__(self): Step.made += 1
+            def debug(self): return DEBUG
+        @moo.actor
+        class Env:
+            def step(self): return Step()
+            def made(self): return Step.made
+        if __name__ == "__main__":
+            with moo.init():
+                mine, env = Step(), moo.spawn(Env)
+                theirs = env.step(), env.step()
+                Step.debug, DEBUG = (lambda self: "patched"), True
+                again = env.step()
+                assert mine.debug() == theirs[0].debug() == again.debug() == "patched"
+                assert Step.made == 1 and env.made() == 4
+        """,
+    )
+
+
+def test_a_definition_that_is_made_again_takes_the_place_of_the_first(
+    tmp_path: Path,
+) -> None:
+    passes(
+        tmp_path,
+        """
+        import mooactor as moo
+        CELL = '''
+        class Config:
+            def __init__(self, x): self.x = x
+            def value(self): return self.x * {factor}
+        '''.replace("\\n        ", "\\n")
+        @moo.actor
+        class Keeper:
+            kept = None
+            def keep(self, config): self.kept, old = config, self.kept; return old
+            def values(self, *configs): return [c.value() for c in configs]
+            def made(self): return Config(1)
+        if __name__ == "__main__":
+            exec(CELL.format(factor=2), globals())
+            with moo.init():
+                first = Config(1)
+                keeper = moo.spawn(Keeper)
+                keeper.keep(first)
+                exec(CELL.format(factor=3), globals())
+                second = Config(1)
+                assert type(second) is not type(first)
+                assert keeper.values(first, second) == [2, 3]
+                old = keeper.keep(second)
+                assert type(old) is type(first) and old.value() == 2
+                assert type(keeper.made()) is Config
+        """,
+    )
+
+
+def test_what_cannot_travel_is_named_with_what_refers_to_it(tmp_path: Path) -> None:
+    passes(
+        tmp_path,
+        """
+        import socket
+        import mooactor as moo
+        SOCKET = socket.socket()
+        def send(): return SOCKET
+        @moo.actor
+        class A:
+            def send(self): return send()
+        if __name__ == "__main__":
+            with moo.init():
+                try:
+                    moo.spawn(A)
+                except TypeError as error:
+                    text = str(error)
+            assert "global 'SOCKET'" in text and "send refers to" in text, text
+            assert "is a socket" in text and "in a function" in text, text
+        """,
+    )
+
+
+def test_a_large_global_is_warned_of_once(tmp_path: Path) -> None:
+    said = passes(
+        tmp_path,
+        """
+        import numpy as np
+        import mooactor as moo
+        BOARD = np.zeros(2_000_000)
+        @moo.actor
+        class A:
+            def size(self): return BOARD.nbytes
+        if __name__ == "__main__":
+            with moo.init():
+                assert [moo.spawn(A).size() for _ in range(2)] == [16_000_000] * 2
+        """,
+    )
+    assert said.count("the global 'BOARD' of the script (16 MB) is copied") == 1
+
+
+GENERATORS = """
+    import random, sys
+    import numpy as np
+    import held
+    import mooactor as moo
+    rng, old = np.random.default_rng(1), np.random.RandomState(1)
+    plain = random.Random(1)
+    class Env:
+        rng = np.random.default_rng(2)
+    @moo.actor
+    class Player:
+        def draws(self):
+            return (
+                int(rng.integers(1 << 60)), int(old.randint(1 << 30)), plain.random(),
+                int(Env.rng.integers(1 << 60)), int(held.rng.integers(1 << 60)),
+            )
+    if __name__ == "__main__":
+        def of_a_session():
+            with moo.init(preload=["held"], seed=7):
+                return [p.draws() for p in moo.on(Player).group(3)]
+        drawn = of_a_session()
+        for each in zip(*drawn):
+            assert len(set(each)) == 3, each
+        assert of_a_session() == drawn
+        same = np.random.default_rng(1)  # the script's own goes on as it was
+        assert int(rng.integers(1 << 60)) == int(same.integers(1 << 60))
+"""
+
+
+def test_generators_of_a_script_and_of_preloaded_modules_are_seeded_anew(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "held.py").write_text(
+        "import numpy as np\nrng = np.random.default_rng(5)\n"
+    )
+    passes(tmp_path, GENERATORS)
+
+
+def test_setup_runs_first_in_each_actor(tmp_path: Path) -> None:
+    passes(
+        tmp_path,
+        """
+        import decimal
+        import mooactor as moo
+        def precise(): decimal.getcontext().prec = 5
+        def broken(): raise RuntimeError("no licence")
+        @moo.actor
+        class A:
+            def third(self): return str(decimal.Decimal(1) / 3)
+        if __name__ == "__main__":
+            with moo.init(setup=precise):
+                assert moo.spawn(A).third() == "0.33333"
+            with moo.init(setup="os:getpid"):
+                assert moo.spawn(A).third() != "0.33333"
+            with moo.init(setup=broken):
+                try:
+                    moo.spawn(A).third()
+                except moo.ActorDied as error:
+                    assert "no licence" in str(error)
+            try:
+                moo.init(setup="nonsense")
+            except ValueError as error:
+                assert "module:function" in str(error)
+        """,
+    )
+
+
+def test_modules_of_any_type_go_by_name(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    passes(
+        tmp_path,
+        """
+        import io, torch
+        import mooactor as moo
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.backends.cudnn.benchmark = True
+                self.layer = torch.nn.Linear(2, 2)
+        @moo.actor
+        class Learner:
+            def saved(self, net):
+                file = io.BytesIO()
+                torch.save(net, file)
+                return file.getvalue()
+        if __name__ == "__main__":
+            with moo.init():
+                data = moo.spawn(Learner).saved(Net())
+                assert type(torch.load(io.BytesIO(data), weights_only=False)) is Net
+        """,
+    )
+
+
+def test_the_text_of_these_scripts_is_valid() -> None:
+    for text in (TRAVELS, GENERATORS):
+        compile(textwrap.dedent(text), "script.py", "exec")

@@ -516,6 +516,9 @@ class LastingCluster(Cluster):
         ]
 
     def close(self) -> None:
+        for member in self.members.values():
+            if member.process.poll() is None:
+                member.stop()  # in order: nothing of it, as its janitor, is left then
         super().close()
         self.network.close()
 

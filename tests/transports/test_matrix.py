@@ -9,7 +9,6 @@ leaves behind, the next ones find.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -45,7 +44,8 @@ def move(pair: Pair, sender: Worker, receiver: Worker, *recipe: Any) -> list[byt
 def test_any_size_arrives(pair):
     fetched = f"fetched_{pair.transport}"
     ways = ((pair.a, pair.b), (pair.b, pair.a))
-    for nbytes, (sender, receiver) in itertools.product(SIZES, ways):
+    some = [(n, way) for n in SIZES for way in ways[: 2 if n <= MB else 1]]
+    for nbytes, (sender, receiver) in some:
         before = receiver.call("statistics").get(fetched, 0)
         beside = move(pair, sender, receiver, "random", nbytes, nbytes)
         assert len(beside) == (nbytes >= THRESHOLD)

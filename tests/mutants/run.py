@@ -94,7 +94,7 @@ def verdict(mutant: Mutant) -> str:
     shutil.rmtree(tree, ignore_errors=True)
     if code == 0:
         return "NOT CAUGHT"
-    if code != 1:
+    if code not in (1, 2):  # 2: -x has interrupted the other workers
         raise SystemExit(f"{mutant.name}: pytest ended with {code}; see {log}")
     failed = [
         line

@@ -68,6 +68,7 @@ class Link:
         "calls",
         "peer",
         "cause",
+        "died_of",
         "concurrency",
         "has_one_thread",
         "overflow",
@@ -85,6 +86,7 @@ class Link:
         self.calls: set[int] = set()
         self.peer: Peer | None = None
         self.cause: Cause | None = None  # set once it is gone for good
+        self.died_of: Cause | None = None  # that of the process before the present one
         self.concurrency = 1 << 30  # calls that it runs at once, once that is known
         self.has_one_thread = False  # for its sync methods: it is an async actor
         self.overflow = "wait"
@@ -266,9 +268,10 @@ class Links:
                     link.peer = peer
         return peer
 
-    def follow(self, link: Link, incarnation: int) -> None:
-        """The actor's process is dead, and this is its next one."""
+    def follow(self, link: Link, incarnation: int, cause: Cause) -> None:
+        """The actor's process is dead, for that cause, and this is its next one."""
         with self._moving:
+            link.died_of = cause
             link.peer = None  # first: callers read both without the lock
             link.incarnation = incarnation
 

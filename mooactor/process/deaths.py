@@ -154,5 +154,5 @@ class Deaths:
                 losses.fail_all(link, turns)
         elif death.incarnation >= link.incarnation:
             with link.sending_again():
-                self._links.follow(link, death.following)
+                self._links.follow(link, death.following, death.cause)
                 losses.retry_or_fail(link, death.cause, turns)

@@ -169,6 +169,8 @@ class Values:
         cause: errors.MooError
         if link is not None and link.cause is not None:
             cause = link.gone(delivered=None)
+        elif link is not None and link.died_of is not None and dead == "producer":
+            cause = link.restarted(link.died_of, delivered=None)
         else:  # another process of that actor may live, without this value
             cause = errors.ActorUnavailable(f"the {dead} of this value is dead")
         self._ask_caller(token, future, cause)

@@ -13,9 +13,9 @@ import pytest
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
+from tests.process.breaking import failure_of, lose, objects, to_guest
 from tests.process.guest import Guest
 from tests.process.hosts import Hosts, Proxy, hosts
-from tests.process.test_breaks import failure_of, lose, objects, to_guest
 
 
 @pytest.fixture

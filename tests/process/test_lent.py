@@ -17,9 +17,9 @@ import pytest
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
+from tests.process.breaking import failure_of, from_guest, lose, to_guest
 from tests.process.guest import Guest
 from tests.process.hosts import Hosts
-from tests.process.test_breaks import failure_of, from_guest, lose, to_guest
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "12"))
 SIZE = 4 << 20

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from mooactor.process import started
 from mooactor.process.calls import Repeatable
 from mooactor.process.objects.future import Future
 from mooactor.process.started import _WORDS, StartedCalls, read_turns
+from tests.conftest import eventually
 from tests.gates import wait_at
 
 WAIT_S = 20.0
@@ -37,6 +39,13 @@ class Work:
     def die(self, number: int) -> None:
         self.run(number)
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def note_and_wait(self, number: int) -> None:
+        self.run(number)
+        threading.Event().wait()
 
     def die_once_there_is(self, path: Path, number: int) -> None:
         wait_at(path)
@@ -106,6 +115,34 @@ def test_each_caller_learns_what_became_of_its_own_calls(
     error = deadly.exception(timeout=WAIT_S)
     assert isinstance(error, moo.ActorDied) and error.delivered is None
     assert ran(path) == {500, 1000}
+
+
+class Kills:
+    """An argument whose pickling kills the callee, and waits for the notice of that."""
+
+    def __init__(self, handle: Any, pid: int) -> None:
+        self.handle, self.pid = handle, pid
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        link = self.handle._where()[1]
+        os.kill(self.pid, signal.SIGKILL)
+        assert eventually(lambda: link.cause is not None, WAIT_S)
+        return int, ()
+
+
+def test_a_call_that_comes_after_the_notice_says_nothing_of_earlier_ones(
+    spawn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mooactor.process.deaths._GRACE_S", 1.0)  # it comes before that
+    path = tmp_path / "ran"
+    actor = spawn(Serial, path)
+    pid = actor.pid()
+    refs = [actor.note_and_wait.remote(1), actor.run.remote(2)]
+    assert eventually(lambda: "1" in path.read_text())
+    refs.append(actor.run.remote(Kills(actor, pid)))
+    found = [ref.exception(timeout=WAIT_S) for ref in refs]
+    assert all(isinstance(error, moo.ActorDied) for error in found)
+    assert [error.delivered for error in found] == [None, False, False]
 
 
 # -- the page with the calls that were started ---------------------------------

@@ -372,6 +372,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         module = sys.modules.get(name) if isinstance(name, str) else None
         if module is None or vars(module) is not function.__globals__:
             return make, args, state, *rest  # of no module: its globals go with it
+        if reducers._is_registered_pickle_by_value(module):
+            return make, args, state, *rest  # as the program has asked for
         names = state[1]["__globals__"]
         state[1]["__globals__"], state[1]["_cloudpickle_submodules"] = {}, []
         if name == _MAIN and names:

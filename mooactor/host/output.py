@@ -106,7 +106,7 @@ class LineReader:
         """Show the line that is not complete, if it has changed."""
         self._due = False
         now = _latest(self._partial)
-        if now and now != self._shown and not self._over:
+        if now and now != self._shown and not self._over and not _unread(self.fd):
             self._shown = now
             self._emit([now])
 
@@ -115,6 +115,13 @@ class LineReader:
         for line in lines:
             cut = "…" if len(line) > _MOST_OF_A_TAIL else ""
             self.tail.append(cut + line[-_MOST_OF_A_TAIL:].decode(errors="replace"))
+
+
+def _unread(pipe: int) -> int:
+    """The bytes in it. While there are some, a line that is not complete is only one
+    that is not read yet."""
+    found: int = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+    return found
 
 
 def _latest(line: bytes) -> bytes:
@@ -135,7 +142,7 @@ def one_by_one(emit: Callable[[bytes], None]) -> Emit:
 def _whole(pipe: int) -> bytes:
     """All that is in it now. Those who can still write may go on and on."""
     try:
-        (size,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+        size = _unread(pipe)
         return os.read(pipe, size) if size else b""
     except OSError:
         return b""

@@ -143,7 +143,8 @@ def test_leaving_early_cancels_what_is_under_way(
         with results:
             pass
     del results
-    assert members.call(Mapper.notes).get() == [["cancelled"]] * 2
+    # The next one may have begun before it was cancelled, too.
+    assert all(set(x) == {"cancelled"} for x in members.call(Mapper.notes).get())
 
 
 def test_refs_among_the_items_hand_over_their_values(group: Any) -> None:

@@ -15,6 +15,7 @@ from mooactor.cluster import broker as broker_module
 from mooactor.cluster.broker import Broker, Standby
 from mooactor.cluster.registry import Registry
 from mooactor.control.channel import Channel
+from mooactor.control.clock import REAL
 from mooactor.control.node import Node
 from mooactor.host import brokerlink
 from mooactor.host.membership import Membership
@@ -43,7 +44,7 @@ class Wire:
 def test_a_bug_in_acting_on_a_message_refuses_its_sender_and_no_more(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    node: Any = SimpleNamespace(accept=None, statistics=dict)
+    node: Any = SimpleNamespace(accept=None, statistics=dict, clock=REAL)
     lines: list[str] = []
     broker = Broker(node, lines.append, lambda: None)
     first: Any = Wire()
@@ -183,7 +184,7 @@ def test_of_two_ways_to_one_broker_the_one_that_is_kept_has_told_all_members() -
             opened[address], channels[address] = listener, channel
             return channel
 
-        node: Any = SimpleNamespace(connect=connect)
+        node: Any = SimpleNamespace(connect=connect, clock=REAL)
         membership = Membership(
             node,
             ["a", "b"],

@@ -119,6 +119,9 @@ class Here:
         self.killed: list[Any] = []
         self._pids = 4242
 
+    def configure(self, path: list[str], argv: list[str]) -> None:
+        pass
+
     def preload(self, modules: list[str]) -> None:
         pass
 
@@ -168,6 +171,8 @@ class LoneHome:
                 "seed": 1,
                 "reach": None,
                 "local": local,
+                "setup": None,
+                "path": [],
                 "argv": [],
             }
         )

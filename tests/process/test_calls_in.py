@@ -85,9 +85,9 @@ class Serving(SerialWorker):
         self.items = 0
         self.errors: list[BaseException] = []
 
-    def send_item(self, job: Job, item: Any) -> None:
-        job.credit -= 1
+    def encoded_item(self, job: Job, item: Any) -> bytes:
         self.items += 1
+        return b""
 
     def reply_error(self, job: Job, error: BaseException) -> None:
         self.errors.append(error)

@@ -6,10 +6,11 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from mooactor.process import deadlines as deadlines_module
 from mooactor.process.deadlines import Deadlines
 from mooactor.process.objects.future import Future
 
@@ -42,7 +43,8 @@ class Clock:
         self.due: list[tuple[float, int, Callable[[], None]]] = []
         self.said = 0
         self.calls: dict[int, Call] = {}
-        self.deadlines = Deadlines(self.calls, self)  # type: ignore[arg-type]
+        time: Any = SimpleNamespace(now=lambda: self.now)
+        self.deadlines = Deadlines(self.calls, self, time)  # type: ignore[arg-type]
 
     def at(self, when: float, action: Callable[[], None]) -> None:
         self.said += 1
@@ -64,10 +66,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(deadlines_module, "perf_counter", lambda: clock.now)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 def test_each_call_ends_at_its_own_deadline(clock: Clock) -> None:

@@ -34,9 +34,11 @@ def find_files() -> None:
     _earlier[:] = [file for file in gc.get_objects() if issubclass(type(file), _FILES)]
 
 
-def finalize(label: str, drop: Callable[[], Any], grace_s: float) -> None:
+def finalize(
+    label: str, drop: Callable[[], Any], grace_s: float, *, wait: bool
+) -> None:
     """Do all that; `drop` drops the object. What raises is printed, and the rest is
-    done."""
+    done. Not `wait`: threads are not waited for."""
     doing = ["the end of its object"]
 
     def cut() -> None:
@@ -52,7 +54,7 @@ def finalize(label: str, drop: Callable[[], Any], grace_s: float) -> None:
     limit.start()
     steps: tuple[tuple[str, Callable[[], Any]], ...] = (
         (doing[0], lambda: (drop(), gc.collect())),
-        ("a thread", lambda: _join_threads(doing)),
+        ("a thread", lambda: wait and _join_threads(doing)),
         ("an atexit handler", atexit._run_exitfuncs),
         ("flushing its files", _flush_files),
     )

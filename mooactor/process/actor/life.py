@@ -71,18 +71,21 @@ def live(
         try:
             worker.run()
             _end(worker)
-        finally:
-            _finalize(worker)
+        except SystemExit:
+            _finalize(worker, wait=False)  # its own wish: nobody is waited for
+            raise
+        _finalize(worker)
     finally:  # also on SystemExit: replies of calls that have ended leave first
         runtime.close()
 
 
-def _finalize(worker: Worker) -> None:
+def _finalize(worker: Worker, *, wait: bool = True) -> None:
     def drop() -> None:
         worker.instance = None
 
     grace_s = worker.parts.agent.grace_s
-    finalize(worker.label, drop, _GRACE_S if grace_s is None else grace_s)
+    grace_s = _GRACE_S if grace_s is None else grace_s
+    finalize(worker.label, drop, grace_s, wait=wait)
 
 
 def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:

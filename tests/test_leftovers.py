@@ -30,10 +30,10 @@ LEAVES = """
     def fork():
         if pid := os.fork():
             return pid
-        time.sleep(600)
+        signal.pause()
 
     def test_that_leaves_processes():
-        sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+        sleep = ["sleep", "600"]
         note(subprocess.Popen(sleep).pid)
         note(fork())
         shell = subprocess.run(
@@ -101,7 +101,7 @@ def inner(tmp_path: Path) -> Iterator[Callable[..., Inner]]:
         run.process.communicate()
 
 
-WAITS = "time.sleep(600)"
+WAITS = "signal.pause()"
 
 
 def dead(processes: list[Process]) -> bool:

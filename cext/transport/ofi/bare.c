@@ -2,8 +2,8 @@
 /*
  * bare.c: libfabric used as its own benchmarks use it (fi_rma_bw): both
  * sides poll their queues without a pause, and a window of reads of one size is
- * kept under way. The runtime does not use it; `mooactor bench` and
- * tests/c/bench_fabric.c compare with it.
+ * kept under way. The runtime does not use it; `mooactor bench` compares with
+ * it.
  */
 #include "mooactor_bench.h"
 #include "transport/ofi/internal.h"

@@ -54,7 +54,7 @@ def finalize(
     limit.start()
     steps: tuple[tuple[str, Callable[[], Any]], ...] = (
         (doing[0], lambda: (drop(), gc.collect())),
-        ("a thread", lambda: wait and _join_threads(doing)),
+        ("a thread", lambda: _join_threads(doing) if wait else None),
         ("an atexit handler", atexit._run_exitfuncs),
         ("flushing its files", _flush_files),
     )

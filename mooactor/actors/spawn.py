@@ -381,7 +381,7 @@ class Spec(Generic[P, T]):
         else:
             _accepted(runtime.agent.ask(fds=payload.fds, **request), name)
         borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
-        script.now_known(actor_id, borrowing.keys)
+        script.spawned(actor_id, borrowing.keys)
         return handle
 
 

@@ -34,7 +34,7 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ import cloudpickle
 from cloudpickle import cloudpickle as reducers
 
 from mooactor.control import generators, inspection
+from mooactor.control.keys import actor_of
 from mooactor.tensors import codec as layout
 
 #: A global variable of so many bytes is warned of, once.
@@ -70,11 +71,11 @@ class _State:
         self.objects: dict[str, Any] = {}  # by key; for good: they may come back
         self.received: set[str] = set()  # the keys of those that others made
         self.coming: dict[str, Definition] = {}  # of the table that is being read
-        self.known: dict[int, set[str]] = {}  # by actor: what its process has
+        # What other processes have: each of an actor what it was spawned with, and
+        # each process what it has sent.
+        self.given: dict[int, frozenset[str]] = {}  # by actor
+        self.sent: dict[int, set[str]] = {}  # by process
         self.warned: set[str] = set()
-
-
-_NOTHING: frozenset[str] = frozenset()
 
 
 _state = _State()
@@ -120,10 +121,25 @@ def enter() -> None:
     sys.modules[_MAIN].__dict__["__builtins__"] = __builtins__
 
 
-def now_known(process_id: int, keys: set[str]) -> None:
-    """A process has these, or will have them before all else that is sent to it."""
+def spawned(actor_id: int, keys: set[str]) -> None:
+    """Each process of that actor has these before all else that is sent to it."""
     if keys:
-        _state.known.setdefault(process_id & ~0xFFFF, set()).update(keys)
+        _state.given[actor_id] = frozenset(keys)
+
+
+def lost(process_id: int, *, for_good: bool) -> None:
+    """A process is gone; `for_good`: and so is its actor."""
+    _state.sent.pop(process_id, None)
+    if for_good:
+        _state.given.pop(actor_of(process_id), None)
+
+
+def _known(process_id: int | None) -> tuple[Set[str], ...]:
+    """The keys of what a process has."""
+    if process_id is None:
+        return ()
+    given = _state.given.get(actor_of(process_id), frozenset())
+    return given, _state.sent.get(process_id, frozenset())
 
 
 # -- names and keys
@@ -207,7 +223,7 @@ def _install(row: Definition, value: Any) -> None:
 class Table:
     """What the receiver of a pickle may lack."""
 
-    def __init__(self, known: set[str] | frozenset[str]) -> None:
+    def __init__(self, known: tuple[Set[str], ...]) -> None:
         self._known = known
         self.rows: dict[str, Definition] = {}
         self._names: dict[str, str] = {}  # of globals: the function that refers to it
@@ -216,7 +232,7 @@ class Table:
     def add(self, value: Any) -> str:
         """Note a definition, and all that it refers to; returns its key."""
         key = _key_of(value)
-        if key not in self._known and key not in self.rows:
+        if not self._has(key) and key not in self.rows:
             current = _found(value.__qualname__) is value
             row = Definition(key, value.__qualname__, current, b"")
             self.rows[key] = row  # before its data: definitions refer to each other
@@ -225,6 +241,10 @@ class Table:
             if rest and current:
                 self.add(_found(owner))
         return key
+
+    def _has(self, key: str) -> bool:
+        """Whether the receiver does."""
+        return any(key in keys for keys in self._known)
 
     def _data_of(self, value: Any) -> bytes:
         stream = io.BytesIO()
@@ -238,7 +258,7 @@ class Table:
     def refers(self, function: FunctionType, names: dict[str, Any]) -> None:
         """A function refers to these globals of `__main__`."""
         for name in names:
-            if _GLOBAL + name not in self._known:
+            if not self._has(_GLOBAL + name):
                 self._names.setdefault(name, function.__qualname__)
         for module in reducers._find_imported_submodules(
             function.__code__, names.values()
@@ -349,8 +369,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _table(self) -> Table:
         if self.table is None:
-            target = (pickle_for.target or 0) & ~0xFFFF
-            self.table = Table(_state.known.get(target, _NOTHING))
+            self.table = Table(_known(pickle_for.target))
         return self.table
 
     def by_value(self, obj: Any) -> Any:
@@ -513,4 +532,5 @@ def _take_in(content: Any, buffers: list[Any]) -> None:
         raise
     finally:
         _state.coming = before
-    now_known(sender, {row[0] for row in rows} | {_GLOBAL + name for name in names})
+    keys = _state.sent.setdefault(sender, set())
+    keys.update((row[0] for row in rows), (_GLOBAL + name for name in names))

@@ -370,6 +370,7 @@ class Runtime:
         self.locator.forget(old)
         self.epochs.forget(old)
         self.payloads.forget_grants(old)
+        script.lost(old, for_good=death.following is None)
         dead = every_incarnation(old) if death.following is None else old
         self.objects.process_lost(dead)
         self.audit.lender_lost(dead)

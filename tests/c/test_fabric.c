@@ -231,21 +231,20 @@ static void the_reads_of_others_survive_a_cut(void)
 
     if (has_hardware())
         return;
-    silent.owner = start_owner(MB, 7);
     good = new_pair(32 * MB, 8);
     silent.fabric = good.fabric;
     silent.place = new_place(silent.fabric, MB);
-    await_owner(&silent.owner);
     for (int round = 0; round < 4; round++) {
         good.fabric->rough = round > 0;
+        silent.owner = start_owner(MB, 7);
+        await_owner(&silent.owner);
         silent.peer = connect_to(silent.fabric, &silent.owner);
         read_beside_a_silent_one(&silent, &good);
         mooi_fabric_forget(silent.peer);
-        CHECK(!kill(silent.owner.pid, SIGCONT));
+        kill_owner(&silent.owner);
     }
     CHECK(read_now(&good, 0, MB) == MOO_OK);
     free_place(&silent.place);
-    kill_owner(&silent.owner);
     end_pair(&good);
 }
 

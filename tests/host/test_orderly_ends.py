@@ -104,7 +104,7 @@ JOB = """
         moo.init()
         group = moo.on(Learner).group(2)
         group.call(Learner.state).get()
-        print("ready", flush=True)
+        os.write(1, b"ready\n")  # `print` could not be interrupted by another one
         while True:
             signal.pause()
 """
@@ -122,8 +122,8 @@ def test_a_signal_to_all_of_a_job_leaves_the_program_its_actors(
     assert len(family) >= 5  # the program, its agent, a zygote, and the actors
     for process in reversed(family):
         os.kill(process.pid, number)
-    out, _ = job.communicate()
-    assert out == "saved [42, 42]\n" and job.returncode == 3
+    out, said = job.communicate()
+    assert (out, job.returncode) == ("saved [42, 42]\n", 3), said
 
 
 def test_what_an_actor_starts_has_the_usual_signals(tmp_path: Path) -> None:

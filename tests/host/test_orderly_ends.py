@@ -104,7 +104,7 @@ JOB = """
         moo.init()
         group = moo.on(Learner).group(2)
         group.call(Learner.state).get()
-        os.write(1, b"ready\n")  # `print` could not be interrupted by another one
+        os.write(1, b"ready\\n")  # `print` could not be interrupted by another one
         while True:
             signal.pause()
 """

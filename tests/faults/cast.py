@@ -76,7 +76,7 @@ class Victim:
 
     def crash(self) -> None:
         print("last words", file=sys.stderr)
-        os.kill(os.getpid(), signal.SIGSEGV)
+        signal.raise_signal(signal.SIGSEGV)
 
     def hold(self) -> None:
         """Longer than any patience with a host."""

@@ -56,6 +56,10 @@ SHORT_S = 1.2
 @pytest.fixture(scope="module")
 def net() -> Iterator[Cluster]:
     with cluster("ab") as made, driving(made):
+        for host in "ab":  # what starts with its first actor is there from now on
+            handle = on(host, Counts)
+            handle.all()
+            moo.kill(handle)
         yield made
 
 

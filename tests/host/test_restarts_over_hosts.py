@@ -190,7 +190,7 @@ def test_an_old_handle_of_one_that_is_over_says_why(made: Cluster) -> None:
     handle.pid()
     old = pickle.dumps(handle)
     there = moo.on(Keeps, host="b").spawn()
-    crash(handle, signal.SIGTERM)
+    crash(handle, signal.SIGABRT)
     crash(handle, signal.SIGKILL)
 
     with pytest.raises(moo.ActorDied) as caught:

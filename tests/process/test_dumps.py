@@ -190,8 +190,7 @@ def test_every_process_of_a_session_says_what_it_does_and_goes_on_with_it(
     assert "waits for: " in said
     assert "in Ref.block" in said and 'program.py", line' in said  # the main thread
     assert "thread mooactor-housekeeper" in said
-    while "in Sync.until" not in (said := running.ask(sync, "has queued")):
-        pass  # the call is on its way
+    said = running.ask(sync, "in Sync.until", "has queued")  # the call has begun
     who = f"(Sync:one pid={sync}) mooactor: Sync:one (process {sync})"
     assert f"{who} on SIGUSR1" in said
     assert re.search(r"runs: 1 call\n.*until\n", said)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -338,8 +337,3 @@ def test_modules_of_any_type_go_by_name(tmp_path: Path) -> None:
                 assert type(torch.load(io.BytesIO(data), weights_only=False)) is Net
         """,
     )
-
-
-def test_the_text_of_these_scripts_is_valid() -> None:
-    for text in (TRAVELS, GENERATORS):
-        compile(textwrap.dedent(text), "script.py", "exec")

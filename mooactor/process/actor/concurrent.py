@@ -252,10 +252,10 @@ class ConcurrentWorker(Worker):
     def _snapshots_elsewhere(self) -> bool:
         """Whether one must not be taken on the loop: it is async, or there is a thread
         whose methods change the state, too."""
+        if not self._snapshot_every:
+            return False
         take = getattr(self.instance, "__snapshot__", None)
-        return bool(self._snapshot_every) and (
-            self._shared is not None or inspect.iscoroutinefunction(take)
-        )
+        return self._shared is not None or inspect.iscoroutinefunction(take)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

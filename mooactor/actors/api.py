@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from time import perf_counter
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from msgspec.structs import asdict
 
 from mooactor import errors
 from mooactor.actors.embedded import ensure_runtime
@@ -20,6 +22,7 @@ from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.table import Stored
+from mooactor.process.protocol import AwaitEnd, Count, HostRow, Kill, ListHosts, Row
 
 _AGENT_S = 1.0
 _IN_A_THREAD = "`await asyncio.to_thread({})`"
@@ -213,7 +216,7 @@ def stop(handle: Any, timeout: float | None = 60.0) -> None:
     to = link.incarnation
     runtime.sender.post(link.actor_id + to, envelope.STOP, 0)
     try:
-        runtime.agent.ask(timeout, op="await_end", id=link.actor_id, stopped=to)
+        runtime.agent.ask(AwaitEnd(link.actor_id, to), timeout)
     except errors.CallTimeout:
         raise errors.CallTimeout(
             f"{link.label} has not ended within {timeout} s; moo.kill() ends it now"
@@ -227,7 +230,7 @@ def kill(handle: Any) -> None:
     Calls under way fail with `ActorDied`. Returns when the actors' processes are gone.
     """
     runtime, link = handle_of(handle)._where()
-    runtime.agent.ask(op="kill", id=link.actor_id)
+    runtime.agent.ask(Kill(link.actor_id))
 
 
 def hosts() -> list[dict[str, Any]]:
@@ -245,10 +248,18 @@ def hosts() -> list[dict[str, Any]]:
     variable in its environment. It names the GPUs that the actor sees: with
     ``num_gpus=`` its own. None: it is not set, and the actor sees all.
     """
-    rows = ensure_runtime().agent.ask(op="hosts")["value"]
+    found = cast(list[HostRow], ensure_runtime().agent.ask(ListHosts()).value)
+    rows = [asdict(row) for row in found]
     for row in rows:
-        row["actors"] = [one for one in row["actors"] if one["pid"] is not None]
-    return list(rows)
+        row["free"] = asdict(row["free"])
+        row["actors"] = [_actor(one) for one in row["actors"] if one.pid is not None]
+    return rows
+
+
+def _actor(row: Row) -> dict[str, Any]:
+    fields = asdict(row)
+    del fields["host"]  # it stands there
+    return fields
 
 
 def stats() -> Stats:
@@ -281,7 +292,7 @@ def stats() -> Stats:
     """
     runtime = ensure_runtime()
     try:
-        session = runtime.agent.ask(_AGENT_S, op="counts")["value"]
+        session: Any = runtime.agent.ask(Count(), _AGENT_S).value
     except (errors.CallTimeout, errors.ActorUnavailable):
         session = {}  # the rest is of interest just then
     return make({**runtime.statistics(), "session": session})

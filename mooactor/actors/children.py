@@ -77,8 +77,7 @@ class Child(Generic[T]):
 
     def _start(self, key: str) -> Handle:
         """In the process of its supervisor, which knows it by this key."""
-        member = {"key": key, "when": self._restart}
-        return self._spec._spawn_child(self._args, self._kwargs, member)
+        return self._spec._spawn_child(self._args, self._kwargs, key, self._restart)
 
     def __repr__(self) -> str:
         return f"<Child {self.label if self.name is None else self.name}>"

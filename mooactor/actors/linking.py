@@ -7,6 +7,7 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.actors.handle import handle_of
+from mooactor.process.protocol import Link, Unlink
 
 
 def link(a: Any, b: Any) -> None:
@@ -23,7 +24,7 @@ def link(a: Any, b: Any) -> None:
     Raises:
       ActorUnavailable: one of the two has ended for good, or is of another session.
     """
-    reply = _ask("link", a, b)
+    reply = _ask(Link, a, b)
     if reply is not None:
         over = (a, b)[reply]
         raise errors.ActorUnavailable(
@@ -33,11 +34,10 @@ def link(a: Any, b: Any) -> None:
 
 def unlink(a: Any, b: Any) -> None:
     """End the link between two actors; does nothing if there is none."""
-    _ask("unlink", a, b)
+    _ask(Unlink, a, b)
 
 
-def _ask(op: str, a: Any, b: Any) -> Any:
+def _ask(kind: type[Link | Unlink], a: Any, b: Any) -> Any:
     runtime, one = handle_of(a, "a")._where()
     _, other = handle_of(b, "b")._where()
-    reply = runtime.agent.ask(op=op, id=one.actor_id, other=other.actor_id)
-    return reply["value"]
+    return runtime.agent.ask(kind(one.actor_id, other.actor_id)).value

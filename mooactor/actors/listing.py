@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from mooactor import errors
 from mooactor.actors.embedded import ensure_runtime
-from mooactor.host.fields import LONGEST_S
+from mooactor.control.messages import LONGEST_S
 from mooactor.process import checks
 from mooactor.process.loops import refuse_to_block
+from mooactor.process.protocol import GetHandle, ListActors, LookUp, Row
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class ActorInfo:
         Raises:
           ActorUnavailable: it is over by now.
         """
-        found = ensure_runtime().agent.ask(op="handle", id=self.id)["value"]
-        if not found:
+        found = ensure_runtime().agent.ask(GetHandle(self.id)).value
+        if not isinstance(found, bytes):
             raise errors.ActorUnavailable(
                 f"{self.label} has ended and has no handle any more; spawn it again"
             )
@@ -54,20 +55,20 @@ def actors() -> list[ActorInfo]:
     Raises:
       ActorUnavailable: the session is over.
     """
-    rows = ensure_runtime().agent.ask(op="list")["value"]
+    rows = cast(list[Row], ensure_runtime().agent.ask(ListActors()).value)
     return [_info(row) for row in rows]
 
 
-def _info(row: dict[str, Any]) -> ActorInfo:
+def _info(row: Row) -> ActorInfo:
     return ActorInfo(
-        int(row["id"], 16),
-        row["label"],
-        row["name"],
-        row["pid"],
-        row["state"],
-        row["incarnation"],
-        row["owner"],
-        row["detached"],
+        int(row.id, 16),
+        row.label,
+        row.name,
+        row.pid,
+        row.state,
+        row.incarnation,
+        row.owner,
+        row.detached,
     )
 
 
@@ -89,11 +90,10 @@ def lookup(name: str, timeout: float | None = 0.0) -> Any:
         instead = "`await asyncio.to_thread(moo.lookup, name, timeout)`"
         refuse_to_block(f"an actor named {name!r}", instead)
     wait_s = None if timeout is None else timeout + 60.0
-    agent = ensure_runtime().agent
-    reply = agent.ask(wait_s, op="lookup", name=name, timeout=timeout)
-    if reply["value"] is None:
+    found = ensure_runtime().agent.ask(LookUp(name, timeout), wait_s).value
+    if not isinstance(found, bytes):
         raise errors.ActorUnavailable(
             f"no actor is named {name!r}"
             + (f" after {timeout} s" if timeout else "; lookup can wait: timeout=…")
         )
-    return pickle.loads(reply["value"])
+    return pickle.loads(found)

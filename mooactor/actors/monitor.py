@@ -9,7 +9,7 @@ from typing import Any
 
 from mooactor.actors.handle import handle_of
 from mooactor.actors.ref import refuse_on_loop
-from mooactor.control.lifeline import Message
+from mooactor.process import protocol
 from mooactor.process.exits import cause_of
 from mooactor.process.supervision import Died, Event, Restarted, Started, Stopped
 
@@ -28,9 +28,9 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
         self._last = False
         self._number = runtime.agent.add_monitor(self._actor_id, self._on_event)
 
-    def _on_event(self, message: Message) -> None:
+    def _on_event(self, message: protocol.Event) -> None:
         self._events.append(_event(message))
-        self._last = message["last"]
+        self._last = message.last
         if self._notify is not None:
             self._notify()
 
@@ -101,11 +101,12 @@ def monitor(handle: Any) -> Monitor:
     return Monitor(handle)
 
 
-def _event(message: Message) -> Event:
-    actor, incarnation = message["actor"], message["incarnation"]
-    if message["what"] == "started":
+def _event(message: protocol.Event) -> Event:
+    actor, incarnation = message.actor, message.incarnation
+    if message.what == "started":
         return Started(actor, incarnation)
-    if message["what"] == "restarted":
+    if message.what == "restarted":
         return Restarted(actor, incarnation)
-    kind = Died if message["what"] == "died" else Stopped
-    return kind(actor, incarnation, cause_of(message["record"]))
+    assert message.record is not None
+    kind = Died if message.what == "died" else Stopped
+    return kind(actor, incarnation, cause_of(message.record))

@@ -7,9 +7,10 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
+
+from msgspec.structs import replace
 
 from mooactor.control import codec
 from mooactor.host import session as _session

@@ -17,17 +17,25 @@ from mooactor.actors.handle import Handle
 from mooactor.control import codec, script
 from mooactor.control.interrupts import was_interrupted
 from mooactor.control.keys import every_incarnation, new_process_id
-from mooactor.control.lifeline import Message
 from mooactor.host import session as _session
-from mooactor.host.fields import MOST_BYTES, MOST_THINGS
 from mooactor.process import checks, parcel
 from mooactor.process.actor.threads import check_numbers
 from mooactor.process.current import refuse_at_import
 from mooactor.process.interface import interface_of, signature_of
+from mooactor.process.needs import MOST_BYTES, MOST_THINGS, Amount, Needs
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.place import Place, host_name
+from mooactor.process.protocol import (
+    Kill,
+    Member,
+    Reply,
+    Reserve,
+    Spawn,
+    Unreserve,
+    packed,
+)
 from mooactor.process.runtime import Runtime
-from mooactor.process.supervision import Restart
+from mooactor.process.supervision import Restart, When
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -254,23 +262,18 @@ class Spec(Generic[P, T]):
         """Reserve for all of them, or for none."""
         if not self._is_choosy or not ids:
             return
-        reply = runtime.agent.ask(op="place", ids=ids, **self._needs())
-        if reply.get("error"):
+        reply = runtime.agent.ask(Reserve(ids, self._needs()))
+        if reply.refused is not None:
             name = self._cls.__qualname__
             raise errors.PlacementError(
-                f"a group of {len(ids)} {name} cannot be started: {reply['note']}",
+                f"a group of {len(ids)} {name} cannot be started: {reply.note}",
                 delivered=False,
             )
 
-    def _needs(self) -> dict[str, Any]:
-        return {
-            "host": self._host,
-            "num_cpus": self._num_cpus,
-            "num_gpus": self._num_gpus,
-            "memory": self._memory,
-            "labels": self._labels,
-            "order": self._order,
-        }
+    def _needs(self) -> Needs:
+        asked = (self._num_cpus, self._num_gpus, self._memory)
+        amount = Amount(*(float(one or 0) for one in asked))
+        return Needs(amount, self._host, self._labels, self._order == "pack")
 
     @property
     def _is_choosy(self) -> bool:
@@ -298,11 +301,11 @@ class Spec(Generic[P, T]):
         return Child(self, self._cls.__qualname__, self._name, args, kwargs)
 
     def _spawn_child(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], member: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, when: When
     ) -> Handle:
         """In a supervisor's process: spawn one of its children."""
         runtime, payload, borrowing = self._prepare(1, args, kwargs)
-        member = {**member, "limited": self._restart is not None}
+        member = Member(key, when, self._restart is not None)
         actor_id = new_process_id()
         try:
             name = self._name
@@ -345,7 +348,7 @@ class Spec(Generic[P, T]):
         payload: parcel.Parcel,
         borrowing: Borrowing,
         name: str | None,
-        member: dict[str, Any] | None = None,
+        member: Member | None = None,
     ) -> Handle:
         """`member`: its place among the children of this process, a supervisor."""
         if runtime.closed:
@@ -359,27 +362,26 @@ class Spec(Generic[P, T]):
         policy = self._restart
         if member is not None:
             policy = policy or Restart()  # snapshots are for every restart
-        request = {
-            "op": "spawn",
-            "id": actor_id,
-            "name": name,
-            "label": label,
-            "payload": payload.data,
-            "policy": None if policy is None else policy.plain(),
-            "env": self._env,
-            "place": None if place == runtime.origin else place.plain(),
-            "threads": max(1, int(self._num_cpus)),
-            "stream": runtime.streams.next() if name is None else None,
-            **self._needs(),
-            "preload": _preload(),
-            "handle": pickle.dumps(handle, 5),
-            "detached": self._detached,
-            "member": member,
-        }
+        request = Spawn(
+            actor_id,
+            label,
+            pickle.dumps(handle, 5),
+            payload.data,
+            name,
+            None if policy is None else policy.exact(),
+            packed(self._env),
+            None if place == runtime.origin else place,
+            max(1, int(self._num_cpus)),
+            runtime.streams.next() if name is None else None,
+            self._needs(),
+            _preload(),
+            self._detached,
+            member,
+        )
         if name is None and not self._is_choosy and member is None:
-            runtime.agent.tell(payload.fds, **request)
+            runtime.agent.tell(request, payload.fds)
         else:
-            _accepted(runtime.agent.ask(fds=payload.fds, **request), name)
+            _accepted(runtime.agent.ask(request, fds=payload.fds), name)
         borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
         script.spawned(actor_id, borrowing.keys)
         return handle
@@ -391,19 +393,19 @@ def _undo(runtime: Runtime, ids: list[int], started: int) -> None:
     with suppress(errors.MooError):  # the session may be over
         agent = runtime.agent
         for actor_id in ids[:started]:
-            agent.ask(op="kill", id=actor_id)
+            agent.ask(Kill(actor_id))
         for actor_id in ids[started : started + 1]:
-            agent.tell(op="kill", id=actor_id)
-        agent.tell(op="unplace", ids=ids[started:])
+            agent.tell(Kill(actor_id))
+        agent.tell(Unreserve(ids[started:]))
 
 
-def _accepted(reply: Message, name: str | None) -> None:
+def _accepted(reply: Reply, name: str | None) -> None:
     """Check the agent's answer to a request for an actor."""
-    if reply.get("error") == "no room":
-        raise errors.PlacementError(reply["note"], delivered=False)
-    if reply.get("error"):
+    if reply.refused == "no room":
+        raise errors.PlacementError(reply.note, delivered=False)
+    if reply.refused is not None:
         raise ValueError(
-            f"the name {name!r} is taken by {reply['label']}: choose another one, or "
+            f"the name {name!r} is taken by {reply.note}: choose another one, or "
             "stop that actor"
         )
 

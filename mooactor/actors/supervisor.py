@@ -6,13 +6,14 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from mooactor import errors
 from mooactor.actors.children import GRACE_S, Child
 from mooactor.actors.decorator import actor
 from mooactor.actors.handle import Handle
 from mooactor.actors.spawn import Spec
+from mooactor.process import protocol
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.supervision import Strategy, Supervision
@@ -132,26 +133,23 @@ class Supervisor:
     def _known(self) -> dict[str, int]:
         """The agent's word on the children of this supervisor, by key: the id of one
         that lives or comes back, 0 for one that somebody has ended."""
-        rules = self._rules.plain()
-        known: dict[str, int] = current_runtime().agent.ask(
-            op="supervise", rules=rules
-        )["value"]
-        return known
+        request = protocol.Supervise(self._rules.exact())
+        return cast(dict[str, int], current_runtime().agent.ask(request).value)
 
     def on_stop(self) -> None:
         """Stop the children, the last one first, or all at once."""
         agent = current_runtime().agent
-        children = agent.ask(op="close")["value"][::-1]
+        children = cast(list[int], agent.ask(protocol.CloseTeam()).value)[::-1]
         began, together = time.monotonic(), not self._rules.in_order
         for actor_id in children if together else ():
-            agent.tell(op="stop", id=actor_id)
+            agent.tell(protocol.StopChild(actor_id))
         for actor_id in children:
             passed = time.monotonic() - began if together else 0.0
             left = max(0.0, self._patience(actor_id) - passed)
             try:
-                agent.ask(left, op="stop", id=actor_id)
+                agent.ask(protocol.StopChild(actor_id), left)
             except errors.CallTimeout:
-                agent.ask(op="kill", id=actor_id)
+                agent.ask(protocol.Kill(actor_id))
 
     def _patience(self, actor_id: int) -> float:
         for key, handle in self._handles.items():
@@ -212,8 +210,8 @@ class Supervisor:
 
 def _handle_of(actor_id: int) -> Handle | None:
     """None: it has ended by now."""
-    found = current_runtime().agent.ask(op="handle", id=actor_id)["value"]
-    return pickle.loads(found) if found else None
+    found = current_runtime().agent.ask(protocol.GetHandle(actor_id)).value
+    return pickle.loads(found) if isinstance(found, bytes) else None
 
 
 def _by_key(children: Any) -> dict[str, Child[Any]]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from mooactor.host.fields import MOST_BYTES
+from mooactor.process.needs import MOST_BYTES
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 for _exponent, _letter in enumerate("KMGT", 1):

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from mooactor.cli.client import PATIENCE_S, Client, Talk
+from mooactor.cli.client import PATIENCE_S, Client, Row, Talk
 from mooactor.host.addresses import is_reachable
-from mooactor.host.rows import Row
+from mooactor.host.members import ListBrokers, Peers, Stop
 
 _MOST = 32
 
@@ -31,7 +29,7 @@ class Brokers:
         talks = [talk for talk in self._asked.values() if _answer(talk)]
         found = {talk.channel.peer: talk for talk in talks if talk.channel is not None}
         self.answered = list(found.values())
-        first = [one for t in talks for one in _told(t, "first")]
+        first = [one for t in talks for one in _told(t, standbys=False)]
         ids = dict(first)
         known = {peer.hex() for peer in found}
         self.silent = [
@@ -49,11 +47,11 @@ class Brokers:
         while new := [a for a in dict.fromkeys(addresses) if a not in self._asked]:
             for address in new[: _MOST - len(self._asked)]:
                 talk = client.open({"address": address})
-                talk.post({"op": "peers"})
+                talk.post(ListBrokers())
                 self._asked[address] = talk
             client.wait(self._heard, PATIENCE_S)
             talks = self._asked.values()
-            told = [one for t in talks for one in _told(t, "first", "standbys")]
+            told = [one for t in talks for one in _told(t)]
             addresses = [address for address, _ in told]
             if len(self._asked) >= _MOST:
                 return
@@ -73,27 +71,22 @@ class Brokers:
     def end(self, patience_s: float) -> list[Talk]:
         """Have them end; those that have not."""
         for talk in self.answered:
-            talk.post({"op": "stop"})
+            talk.post(Stop())
         self._client.wait(
             lambda: all(talk.closed is not None for talk in self.answered), patience_s
         )
         return [talk for talk in self.answered if not talk.over]
 
 
-def _answer(talk: Talk) -> dict[str, Any]:
-    return talk.answer("peers") or {}
+def _answer(talk: Talk) -> Peers | None:
+    return talk.answer(Peers)
 
 
-def _told(talk: Talk, *keys: str) -> list[tuple[str, str]]:
-    """The brokers that one tells of in these fields: address and id."""
-    told: list[Any] = []
-    for key in keys:
-        value = _answer(talk).get(key)
-        told += value if type(value) is list else [value]
-    return [
-        (one["address"], str(one.get("id")))
-        for one in told
-        if type(one) is dict
-        and type(one.get("address")) is str
-        and is_reachable(one["address"])
-    ]
+def _told(talk: Talk, *, standbys: bool = True) -> list[tuple[str, str]]:
+    """The brokers that one tells of, the first or all: address and id."""
+    answer = _answer(talk)
+    if answer is None:
+        return []
+    told = [answer.first] if answer.first is not None else []
+    told += answer.standbys if standbys else []
+    return [(one.address, one.id) for one in told if is_reachable(one.address)]

@@ -10,21 +10,34 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+import msgspec
 
 from mooactor.cli.failure import Failure
 from mooactor.control import secret
 from mooactor.control.channel import Channel
+from mooactor.control.messages import Decoder, Malformed, Message
 from mooactor.control.node import Node
 from mooactor.control.outgoing import OutgoingChannel
 from mooactor.host import addresses
-from mooactor.host.rows import Row, unpack_answer
+from mooactor.host.members import (
+    FROM_BROKER,
+    AnnounceAgain,
+    ListMembers,
+    Members,
+    Still,
+    rows_of,
+)
+from mooactor.host.protocol import TO_COMMAND
 
 VARIABLE = "MOOACTOR_ADDRESS"
 PATIENCE_S = 5.0  # for the broker's answer
 _LOOK_S = 0.1  # between two looks for Ctrl-C
 
-Message = dict[str, Any]
+Row = dict[str, Any]  # of a member, as JSON has it, and its ``load``
+ANSWERS: Decoder[Message] = Decoder(*FROM_BROKER.kinds, *TO_COMMAND.kinds)
+A = TypeVar("A", bound=Message)
 
 
 class Talk:
@@ -37,7 +50,11 @@ class Talk:
         self._heard = heard
         self.channel: OutgoingChannel | None = None
 
-    def handle(self, channel: Channel, message: Message) -> None:
+    def handle(self, channel: Channel, data: bytes) -> None:
+        try:
+            message = ANSWERS.decode(data)
+        except Malformed:
+            return  # it is of a later version
         if self._heard is None:
             self.received.append(message)
         else:
@@ -65,9 +82,9 @@ class Talk:
         assert self.channel is not None
         return self.closed is not None and self.channel.refused
 
-    def answer(self, event: str) -> Message | None:
-        """The first message that came with this ``ev``."""
-        return next((m for m in self.received if m.get("ev") == event), None)
+    def answer(self, kind: type[A]) -> A | None:
+        """The first message of this kind that came."""
+        return next((m for m in self.received if isinstance(m, kind)), None)
 
 
 class Interrupts:
@@ -164,10 +181,10 @@ class Client:
     def _first(self) -> Talk:
         talks = [self.open({"address": address}) for address in self.addresses]
         for talk in talks:
-            talk.post({"op": "still"})  # answered to all that are no members
+            talk.post(Still())  # answered to all that are no members
 
         def answered() -> list[Talk]:
-            return [talk for talk in talks if talk.answer("announce")]
+            return [talk for talk in talks if talk.answer(AnnounceAgain)]
 
         def over() -> bool:
             return bool(answered()) or all(talk.closed is not None for talk in talks)
@@ -189,7 +206,7 @@ class Client:
         """The same of one broker."""
         self._rid += 1
         broker.received.clear()
-        broker.post({"op": "hosts", "rid": self._rid})
+        broker.post(ListMembers(self._rid))
         self.wait(lambda: self._listed(broker) or broker.closed is not None, PATIENCE_S)
         if not self._listed(broker):
             raise Failure(
@@ -197,30 +214,36 @@ class Client:
                 f"({broker.closed or 'it is busy'}): try again, or name another one "
                 "with --connect"
             )
-        listed = [row for m in broker.received for row in unpack_answer(m)]
+        listed = [
+            {**msgspec.to_builtins(row), "load": load}
+            for message in broker.received
+            if isinstance(message, Members)
+            for row, load in rows_of(message)
+        ]
         broker.received.clear()
         return listed
 
     def _listed(self, broker: Talk) -> bool:
         """Whether the whole answer to the last question is there."""
         return any(
-            m.get("rid") == self._rid and not m.get("more") for m in broker.received
+            isinstance(m, Members) and m.rid == self._rid and not m.more
+            for m in broker.received
         )
 
     # -- agents ------------------------------------------------------------
 
     def ask(
-        self, rows: Iterable[Row], message: Message, event: str, timeout_s: float
-    ) -> list[tuple[Row, Message | None]]:
+        self, rows: Iterable[Row], message: Message, kind: type[A], timeout_s: float
+    ) -> list[tuple[Row, A | None]]:
         """Ask several agents at once; None for each that has not answered in time."""
         talks = [self.open(row) for row in rows]
         for talk in talks:
             talk.post(message)
         self.wait(
-            lambda: all(t.closed is not None or t.answer(event) for t in talks),
+            lambda: all(t.closed is not None or t.answer(kind) for t in talks),
             timeout_s,
         )
-        answers = [(talk.row, talk.answer(event)) for talk in talks]
+        answers = [(talk.row, talk.answer(kind)) for talk in talks]
         for talk in talks:
             if talk.channel is not None and talk.closed is None:
                 talk.channel.close()

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable
 from typing import TypeAlias
 
-from mooactor.host.fields import MOST_THINGS
+from mooactor.process.needs import MOST_THINGS
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

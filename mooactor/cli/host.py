@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 
+from msgspec.structs import replace
+
 from mooactor.cli.amounts import bytes_of
 from mooactor.cli.failure import Failure
 from mooactor.cli.serving import Serving, about
@@ -12,8 +14,8 @@ from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
 from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
-from mooactor.host.fields import Refused
 from mooactor.host.keeper import Keeper, Offer
+from mooactor.host.protocol import Refused
 from mooactor.process.place import check_host_name, host_name
 from mooactor.tensors.interfaces import listen_address
 
@@ -121,7 +123,7 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
         name,
         [str(broker) for broker in brokers],
         key.secret,
-        {**reach, "host": name},
+        replace(reach, host=name),
         options.num_cpus,
         options.num_gpus,
         memory,

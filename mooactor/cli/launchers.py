@@ -7,7 +7,7 @@ import argparse
 from typing import TypeAlias
 
 from mooactor.cli import clustering
-from mooactor.host.fields import LONGEST_S
+from mooactor.control.messages import LONGEST_S
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

@@ -18,11 +18,12 @@ from typing import Any
 from mooactor.cli.client import Client, Talk, homes
 from mooactor.cli.failure import Failure
 from mooactor.cli.status import shown
+from mooactor.control.messages import Message
 from mooactor.host.logs import prefix_of
+from mooactor.host.protocol import End, LeftOut, Line, Logs, Meant
 
 _MEANT_S = 2.0  # for whom each session has
 PATIENCE_S = 10.0  # without --follow, from one piece of news to the next
-_ABOUT = ("label", "pid", "id", "incarnation")  # of the process that has printed a line
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,7 +41,7 @@ def _follow(client: Client, options: argparse.Namespace) -> int:
     reader = _Reader(options.json)
     talks = [client.open(row, reader.heard) for row in homes(client.rows())]
     for talk in talks:
-        talk.post({"op": "logs", "name": options.name, "follow": options.follow})
+        talk.post(Logs(options.name, options.follow))
 
     def all_are(among: set[int]) -> bool:
         return all(id(talk) in among or talk.closed is not None for talk in talks)
@@ -115,61 +116,59 @@ class _Reader:
         for action in kept:
             action()
 
-    def heard(self, talk: Talk, message: dict[str, Any]) -> None:
+    def heard(self, talk: Talk, message: Message) -> None:
         self.news = True
         self.answered.add(id(talk))
-        for actor in (message.get("id"), *_list(message.get("actors"))):
-            if isinstance(actor, str):
-                self._actors.add((id(talk), actor))
-                self.found.add(id(talk))
+        meant = message.actors if isinstance(message, Meant) else []
+        if isinstance(message, Line) and message.id:
+            meant = [message.id]
+        for actor in meant:
+            self._actors.add((id(talk), actor))
+            self.found.add(id(talk))
         if self._kept is None:
             self._act_on(talk, message)
         else:
             self._kept.append(partial(self._act_on, talk, message))
 
-    def _act_on(self, talk: Talk, message: dict[str, Any]) -> None:
-        if message.get("ev") == "left_out":
-            self._print_gap(talk, message.get("lines"))
-        elif message.get("ev") == "log":
+    def _act_on(self, talk: Talk, message: Message) -> None:
+        if isinstance(message, LeftOut):
+            self._print_gap(talk, message.lines)
+        elif isinstance(message, Line):
             self.found.add(id(talk))
             self._print(talk, message)
-        elif message.get("ev") == "end":
+        elif isinstance(message, End):
             self.ended.add(id(talk))
-            if message.get("found", True):
+            if message.found:
                 self.found.add(id(talk))
-            if "why" in message:
-                self._print_end(talk, message)
+            if message.why is not None:
+                self._print_end(talk, message.label or "", message.why)
 
-    def _print(self, talk: Talk, message: dict[str, Any]) -> None:
-        line, stream = str(message.get("line")), message.get("stream")
-        host = str(message.get("host") or talk.row["name"])
+    def _print(self, talk: Talk, message: Line) -> None:
+        line, stream = message.line, message.stream
+        host, label, pid = message.host or talk.row["name"], message.label, message.pid
         if self._as_json:
-            about = {key: message[key] for key in _ABOUT if key in message}
+            about = {"label": label, "pid": pid}
+            if message.id:
+                about |= {"id": message.id, "incarnation": message.incarnation}
             _print_json(talk, line=line, stream=stream, host=host, **about)
             return
-        label, pid = message.get("label"), message.get("pid")
-        if len(self._actors) > 1 and isinstance(label, str) and isinstance(pid, int):
+        if len(self._actors) > 1:
             line = shown(prefix_of(label, pid, host).decode()) + line
         print(line, file=sys.stderr if stream == 2 else sys.stdout, flush=True)
 
-    def _print_gap(self, talk: Talk, lines: object) -> None:
+    def _print_gap(self, talk: Talk, lines: int) -> None:
         if self._as_json:
             _print_json(talk, left_out=lines)
         else:
             text = f"mooactor logs: {lines} lines are left out here: they came faster "
             print(f"{text}than they were read", file=sys.stderr, flush=True)
 
-    def _print_end(self, talk: Talk, message: dict[str, Any]) -> None:
-        label, why = str(message.get("label")), str(message["why"])
+    def _print_end(self, talk: Talk, label: str, why: str) -> None:
         if self._as_json:
             _print_json(talk, ended=label, why=why)
         else:
             text = shown(f"mooactor logs: {label} has ended: {why}")
             print(text, file=sys.stderr, flush=True)
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _print_json(talk: Talk, **fields: Any) -> None:

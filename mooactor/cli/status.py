@@ -7,8 +7,10 @@ import argparse
 import json
 from typing import Any
 
-from mooactor.cli.client import Client, homes
-from mooactor.host.rows import Row
+from msgspec.structs import asdict
+
+from mooactor.cli.client import Client, Row, homes
+from mooactor.host.protocol import SessionStatus, Status
 
 PATIENCE_S = 2.0  # for the agents of drivers
 
@@ -22,27 +24,26 @@ def run(options: argparse.Namespace) -> int:
 
 
 def as_json(found: dict[str, Any]) -> str:
-    """One line. Members of a later version may have fields of bytes: these are hex."""
-    return json.dumps(found, default=bytes.hex)
+    """One line."""
+    return json.dumps(found)
 
 
 def look(client: Client) -> dict[str, Any]:
     """Everything, as plain values."""
     rows = client.rows()
-    answers = client.ask(homes(rows), {"op": "status"}, "status", PATIENCE_S)
+    answers = client.ask(homes(rows), Status(), SessionStatus, PATIENCE_S)
     return {
         "hosts": [{**row, "alive": True} for row in rows],
         "sessions": [_session(row, answer) for row, answer in answers],
     }
 
 
-def _session(row: Row, answer: dict[str, Any] | None) -> dict[str, Any]:
-    found = answer or {}
+def _session(row: Row, answer: SessionStatus | None) -> dict[str, Any]:
     return {
         "host": row["name"],
-        "session": found.get("session"),
-        "driver": found.get("driver"),
-        "actors": found.get("actors", []),
+        "session": None if answer is None else answer.session,
+        "driver": None if answer is None else answer.driver,
+        "actors": [] if answer is None else list(map(asdict, answer.actors)),
         "answered": answer is not None,
     }
 

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from mooactor.cli.brokers import Brokers
-from mooactor.cli.client import Client, Talk, homes
+from mooactor.cli.client import Client, Row, Talk, homes
 from mooactor.cli.failure import Failure
 from mooactor.cli.listeners import Listeners
-from mooactor.host.rows import Row
+from mooactor.host.members import Stop
 
 PATIENCE_S = 15.0  # actors may finish what is queued
 _LISTED_S = 5.0  # a broker lets go of a member that has been silent for four
@@ -78,7 +78,7 @@ def _tell(client: Client, rows: list[Row]) -> list[Talk]:
     """The same, once, without a look at the brokers."""
     talks = [client.open(row) for row in rows]
     for talk in talks:
-        talk.post({"op": "stop"})
+        talk.post(Stop())
     client.wait(lambda: all(talk.closed is not None for talk in talks), PATIENCE_S)
     return [talk for talk in talks if not talk.over]
 

@@ -1,53 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""What a member announces of itself: its row, checked.
+"""Announcements of members, as a broker takes them.
 
-The broker keeps rows in memory, and hands them on to others: so each has a bound, and
-fields of the types that the others expect. It keeps and sends them encoded, because
-10 000 rows take half a second to encode.
-
-=============  =====================================================================
-field          meaning
-=============  =====================================================================
-``name``       of the host
-``id``         of the node, in hex: another one after each start
-``address``    at which other nodes reach it, ``tcp://ADDR:PORT``
-``kind``       ``"host"``: `mooactor host`; ``"home"``: the agent of a driver, which
-               offers what it has to its own session only: nobody else places actors
-               there
-``cpus``       whole cores that it offers
-``gpus``       GPUs
-``memory``     bytes
-``labels``     the user's, strings by name
-``free``       what of cpus, gpus and memory is not taken
-``shares``     what of each GPU is not taken; may be missing
-``versions``   of mooactor, python and torch (None: not there), and of the wire
-``reserved``   what sessions have reserved of it, each by its mark; may be missing
-``sessions``   that run there
-``actors``     the number of actors that run there
-=============  =====================================================================
-
-Other fields are kept as they are. Beside its row a member tells, with each message, the
-``load`` of its machine; see `mooactor.host.load`.
+A row is what `host.members` says. The broker keeps rows in memory, and hands them on to
+others: so each has a bound, and fields of the types that the others expect. It keeps
+and sends the bytes that came.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from mooactor.control import plain
+import msgspec
+
 from mooactor.control.envelope import VERSION as WIRE
-from mooactor.host import fields, load, rows
-from mooactor.host.fields import Refused
-from mooactor.process import place
+from mooactor.control.messages import encode
+from mooactor.host.members import MAX_BYTES, MAX_LABELS, Announce, Row, SomeRow
+from mooactor.host.protocol import Refused
 
-MAX_NAME = place.MOST_OF_A_HOST_NAME  # also of an id, and of an address
-MAX_BYTES = 1 << 16  # of a row, encoded
-MAX_LABELS = 64
 MAX_LABEL_BYTES = MAX_BYTES // 2  # the rest is for what sessions reserve
-_BESIDE = ("op", "load")  # what of the message is not of the row
 _COMPARED = ("mooactor", "python", "torch")
+_rows = msgspec.msgpack.Decoder(Row)
+_some_rows = msgspec.msgpack.Decoder(SomeRow)
+_NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Announcement(NamedTuple):
@@ -71,32 +47,23 @@ class Announcement(NamedTuple):
         return f"program on {self.name}{which}"
 
 
-def read(message: dict[str, Any]) -> Announcement:
-    """The content of a message ``announce``.
+def read(message: Announce) -> Announcement:
+    """The content of a message.
 
     Raises:
-      Refused: a field is missing or wrong, the row is too large, or the member speaks
-        another version of the wire.
+      Refused: a field of the row is missing or wrong, or the member speaks another
+        version of the wire.
     """
-    row = {key: value for key, value in message.items() if key not in _BESIDE}
-    _check_wire(row)
-    for key in ("name", "id", "address"):
-        fields.no_more_than(MAX_NAME, key, fields.required(row, key, str))
-    if not place.is_host_name(row["name"]):
-        raise Refused(f"name={row['name']!r:.40} is no name")
-    if row.get("kind") not in ("host", "home"):
-        raise Refused(f"kind={row.get('kind')!r:.40} is neither 'host' nor 'home'")
-    rows.check(row)
-    fields.no_more_than(MAX_LABELS, "labels", row["labels"])
-    sessions = fields.required(row, "sessions", list)
-    fields.number(row, "actors")
-    packed = fields.no_more_than(MAX_BYTES, "the announcement", plain.pack(row))
-    versions = tuple(sys.intern(f"{row['versions'].get(k)}"[:40]) for k in _COMPARED)
-    kind = sys.intern(row["kind"])
-    first = sessions[0] if kind == "home" and sessions else ""
-    session = first[:MAX_NAME] if type(first) is str else ""
-    texts = row["name"], row["id"], kind, row["address"], session
-    return Announcement(*texts, versions, packed, load.told(message))
+    try:
+        _check_wire(_some_rows.decode(message.row))
+        row = _rows.decode(message.row)
+    except _NOT_DECODED as error:
+        raise Refused(f"the announcement: {error!s:.300}") from None
+    versions = tuple(map(sys.intern, row.versions.compared()))
+    kind = sys.intern(row.kind)
+    session = row.sessions[0] if kind == "home" and row.sessions else ""
+    texts = row.name, row.id, kind, row.address, session
+    return Announcement(*texts, versions, message.row, message.load)
 
 
 def check_labels(labels: dict[str, str]) -> None:
@@ -105,17 +72,18 @@ def check_labels(labels: dict[str, str]) -> None:
     Raises:
       Refused: there are too many, or they are too long.
     """
-    fields.no_more_than(MAX_LABELS, "labels", labels)
-    size = len(plain.pack(labels))
+    if len(labels) > MAX_LABELS:
+        raise Refused(f"there are {len(labels)} labels; {MAX_LABELS} are possible")
+    size = len(encode(labels))
     if size > MAX_LABEL_BYTES:
         raise Refused(f"the labels have {size} bytes; {MAX_LABEL_BYTES} are possible")
 
 
-def _check_wire(row: dict[str, Any]) -> None:
-    versions = fields.required(row, "versions", dict)
+def _check_wire(row: SomeRow) -> None:
+    versions = row.versions
     if versions.get("wire") != WIRE:
         raise Refused(
-            f"{row.get('name')!r:.80} has mooactor {versions.get('mooactor')!r:.40}, "
+            f"{row.name!r:.80} has mooactor {versions.get('mooactor')!r:.40}, "
             f"which speaks version {versions.get('wire')!r:.20} of the wire, and this "
             f"broker version {WIRE}: install the same mooactor on both"
         )

@@ -6,34 +6,11 @@ members tell it again each second; so a broker that was killed and started again
 what it was within two seconds, and meanwhile only new joins and new lookups wait. It
 never sees a call or a tensor.
 
-Its messages are plain dicts over channels, which nobody without the key can open:
-
-=================  =================================================================
-``op``             meaning, and the answer
-=================  =================================================================
-``announce``,      the sender's row (see `announcement`). The first time:
-load               ``{"ev": "joined", "brokers", "members", "notes"}``, and
-                   ``{"ev": "size", "members"}`` when they are many more; or each time
-                   ``{"ev": "refused", "why", "taken"}``; taken: another live node
-                   has its name
-``still``, load    the sender lives, its row is the same. If it has none here:
-                   ``{"ev": "announce"}``
-``hosts``, rid     all rows: ``{"ev": "hosts", "rid", "rows", "loads", "more"}``,
-                   several of them if there are many rows, which are encoded
-                   (`host.rows`); ``loads`` has the last load of each
-``watch``          all rows likewise, without rid and loads, and then each change:
-                   ``{"ev": "host", "row"}``, ``{"ev": "gone", "name", "id", "why"}``
-``standby``,       the sender is a second broker at that address. Members are told
-address            of it, ``{"ev": "brokers", "addresses"}``, and announce
-                   themselves to it as well
-``peers``          who else is a broker of this cluster: ``{"ev": "peers", "first",
-                   "standbys"}``, each with its ``address`` and, if it was heard of,
-                   its ``id``; ``first`` is None if this broker is no stand-by
-``stop``           end, with the stand-bys, ``{"ev": "stop"}``; there is no answer
-=================  =================================================================
+Its messages are those of `host.members`, over channels that nobody without the key can
+open. One that is malformed is answered by a `Refusal`.
 
 A broker sends no heartbeats of its own: 10 000 connections with three a second would
-keep a core busy. Members send them, and say ``still``, whose absence a broker notices.
+keep a core busy. Members send them, and say `Still`, whose absence a broker notices.
 
 A *stand-by* is a broker like any other. It needs no copy of the first one's memory:
 the members that it is introduced to announce themselves to both.
@@ -50,19 +27,39 @@ from typing import Any
 
 from mooactor.cluster import announcement
 from mooactor.cluster.announcement import Announcement
-from mooactor.cluster.registry import EXPIRY_S, Message, Registry
+from mooactor.cluster.registry import EXPIRY_S, Registry
 from mooactor.control.channel import Channel
+from mooactor.control.messages import Malformed, Message, readable
 from mooactor.control.node import Node
-from mooactor.host import brokerlink, rows
+from mooactor.host import brokerlink
 from mooactor.host.addresses import is_reachable
-from mooactor.host.fields import MAX_ID, Refused, number, required
 from mooactor.host.leaving import how_left
-from mooactor.host.load import told
+from mooactor.host.members import (
+    FROM_BROKER,
+    MAX_BYTES,
+    TO_BROKER,
+    Announce,
+    AnnounceAgain,
+    Brokers,
+    Joined,
+    ListBrokers,
+    ListMembers,
+    Peer,
+    Peers,
+    Refusal,
+    Size,
+    StandBy,
+    Still,
+    Stop,
+    Watch,
+    in_messages,
+)
+from mooactor.host.protocol import Refused
 
 MAX_STANDBYS = 8
 # Of a message to a broker. The largest that it takes is an announcement; one that is
 # larger still gets a sentence, up to here.
-MOST_BYTES = 4 * announcement.MAX_BYTES
+MOST_BYTES = 4 * MAX_BYTES
 _PAUSE_S = 1.0
 _SWEEP_S = 30.0
 _CLIENT_SILENCE_S = 60.0
@@ -85,7 +82,7 @@ class Broker:
     def __init__(
         self, node: Node, log: Callable[[str], None], stop: Callable[[], None]
     ) -> None:
-        self.first: Callable[[], Message | None] = lambda: None
+        self.first: Callable[[], Peer | None] = lambda: None
         self.registry = Registry(_post)
         self._node = node
         self._log = log
@@ -95,14 +92,14 @@ class Broker:
         self._looked = self._now()
         self._lenient_until = 0.0
         self._sweep_at = self._looked + _SWEEP_S
-        self._actions: dict[str, Callable[[Channel, Message], None]] = {
-            "announce": self._announce,
-            "still": self._still,
-            "hosts": self._hosts,
-            "watch": lambda channel, _: self.registry.watch(channel),
-            "standby": self._standby,
-            "peers": self._peers,
-            "stop": self._end,
+        self._actions: dict[type[Message], Callable[[Channel, Any], None]] = {
+            Announce: self._announce,
+            Still: self._still,
+            ListMembers: self._hosts,
+            Watch: lambda channel, _: self.registry.watch(channel),
+            StandBy: self._standby,
+            ListBrokers: self._peers,
+            Stop: self._end,
         }
         node.accept = lambda channel: self
 
@@ -123,21 +120,17 @@ class Broker:
 
     # -- channels ----------------------------------------------------------
 
-    def handle(self, channel: Channel, message: Message) -> None:
+    def handle(self, channel: Channel, data: bytes) -> None:
         """Act on a message; one that makes no sense is answered with the reason."""
         try:
-            action = self._actions.get(required(message, "op", str))
-            if action is None:
-                raise Refused(f"a broker knows no op={message['op']!r:.40}")
-            action(channel, message)
-        except Refused as refusal:
-            channel.post({"ev": "refused", "why": str(refusal)})
+            message = TO_BROKER.decode(data)
+            self._actions[type(message)](channel, message)
+        except (Malformed, Refused) as refusal:
+            channel.post(Refusal(readable(str(refusal))))
         except Exception as error:  # a bug: not the end of the cluster
-            self._log(
-                f"a bug, in {message['op']!r:.40} of {channel.address}: {error!r}"
-            )
+            self._log(f"a bug, in a message of {channel.address}: {error!r}")
             traceback.print_exc(file=sys.stderr)
-            channel.post({"ev": "refused", "why": f"{error!r:.200}"})
+            channel.post(Refusal(readable(f"{error!r:.200}")))
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """A member or client is gone, or out of reach for too long."""
@@ -152,12 +145,12 @@ class Broker:
 
     # -- requests ----------------------------------------------------------
 
-    def _announce(self, channel: Channel, message: Message) -> None:
+    def _announce(self, channel: Channel, message: Announce) -> None:
         new = announcement.read(message)
         known = self.registry.is_member(channel)
         why = self.registry.announce(channel, new, self._now())
         if why is not None:
-            channel.post({"ev": "refused", "why": why, "taken": True})
+            channel.post(Refusal(why, taken=True))
         elif not known:
             self._welcome(channel, new)
 
@@ -165,11 +158,9 @@ class Broker:
         others = islice(self.registry.recent(), _COMPARED)
         notes = announcement.differences(new, others)
         brokers, members = list(self._standbys.values()), len(self.registry)
-        channel.post(
-            {"ev": "joined", "brokers": brokers, "members": members, "notes": notes}
-        )
+        channel.post(Joined(brokers, members, notes))
         if members >= _LARGE and members.bit_count() == 1:
-            self._tell_members({"ev": "size", "members": members})
+            self._tell_members(Size(members))
         article = "" if new.kind == "host" else "a "
         self._log(f"{article}{new} has joined from {new.address}")
         for note in notes:
@@ -186,18 +177,17 @@ class Broker:
         else:
             self._log(f"the {last} has ended")
 
-    def _still(self, channel: Channel, message: Message) -> None:
-        if not self.registry.still(channel, self._now(), told(message)):
-            channel.post({"ev": "announce"})
+    def _still(self, channel: Channel, message: Still) -> None:
+        if not self.registry.still(channel, self._now(), message.load):
+            channel.post(AnnounceAgain())
 
-    def _hosts(self, channel: Channel, message: Message) -> None:
-        rid = number(message, "rid", most=MAX_ID)
+    def _hosts(self, channel: Channel, message: ListMembers) -> None:
         found, loads = self.registry.rows_and_loads()
-        for answer in rows.messages(found, rid, loads):
+        for answer in in_messages(found, message.rid, loads):
             channel.post(answer)
 
-    def _standby(self, channel: Channel, message: Message) -> None:
-        address = required(message, "address", str)
+    def _standby(self, channel: Channel, message: StandBy) -> None:
+        address = message.address
         if channel.peer == self._node.id:
             raise Refused("a broker is no stand-by of itself")
         if not is_reachable(address):
@@ -210,22 +200,22 @@ class Broker:
         self._log(f"the stand-by {address} has joined")
         self._tell_of_standbys()
 
-    def _peers(self, channel: Channel, message: Message) -> None:
+    def _peers(self, channel: Channel, message: ListBrokers) -> None:
         standbys = [
-            {"address": address, "id": standby.peer.hex()}
+            Peer(address, standby.peer.hex())
             for standby, address in self._standbys.items()
         ]
-        channel.post({"ev": "peers", "first": self.first(), "standbys": standbys})
+        channel.post(Peers(self.first(), standbys))
 
-    def _end(self, channel: Channel, message: Message) -> None:
+    def _end(self, channel: Channel, message: Stop) -> None:
         self._log("was told to end")
         for standby in self._standbys:
-            standby.post({"ev": "stop"})
+            standby.post(Stop())
         self._stop()
 
     def _tell_of_standbys(self) -> None:
         addresses = list(self._standbys.values())
-        self._tell_members({"ev": "brokers", "addresses": addresses})
+        self._tell_members(Brokers(addresses))
 
     def _tell_members(self, message: Message) -> None:
         for member in self.registry.members():
@@ -303,10 +293,10 @@ class Standby:
         self._first_id = ""  # the node that it was last
         self._open()
 
-    def first(self) -> Message:
+    def first(self) -> Peer:
         """The first broker, for those who ask for it."""
         self._note_id(self._channel)
-        return {"address": self._address, "id": self._first_id}
+        return Peer(self._address, self._first_id)
 
     def _note_id(self, channel: Channel) -> None:
         if channel.peer not in (b"", self._node.id):
@@ -321,28 +311,31 @@ class Standby:
     def _say(self, channel: Channel) -> None:
         """Be heard of now and then, for as long as this channel is there."""
         if channel.is_open and not self._closed:
-            channel.post({"op": "standby", "address": self._node.address})
+            channel.post(StandBy(self._node.address))
             if not self._joined:
-                channel.post({"op": "peers"})  # a broker that has taken it lists it
+                channel.post(ListBrokers())  # a broker that has taken it lists it
             self._later(self.REPEAT_S, partial(self._say, channel))
 
-    def handle(self, channel: Channel, message: Message) -> None:
+    def handle(self, channel: Channel, data: bytes) -> None:
         if channel.peer == self._node.id:
             self._is_first(channel)
-        elif message.get("ev") == "refused":
-            why = f"{message.get('why')!s:.300}"
+            return
+        try:
+            message = FROM_BROKER.decode(data)
+        except Malformed:
+            return  # it is of a later version
+        if isinstance(message, Refusal):
+            why = f"{message.why:.300}"
             self._say_once(why, f"the broker {self._address}: {why}")
-        elif message.get("ev") == "peers":
-            self._listed(message.get("standbys"))
-        elif message.get("ev") == "stop":
+        elif isinstance(message, Peers):
+            self._listed(message.standbys)
+        elif isinstance(message, Stop):
             self._log(f"the broker {self._address} was told to end")
             self._stop()
 
-    def _listed(self, standbys: Any) -> None:
+    def _listed(self, standbys: list[Peer]) -> None:
         own = self._node.id.hex()
-        listed = isinstance(standbys, list) and any(
-            isinstance(one, dict) and one.get("id") == own for one in standbys
-        )
+        listed = any(one.id == own for one in standbys)
         if listed and not self._joined:
             self._joined = self._has_joined = True
             self._reasons.clear()

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooactor.cluster.announcement import Announcement
-from mooactor.host import rows
+from mooactor.control.messages import Message, readable
+from mooactor.host.members import Changed, Gone, in_messages
 
 # A member tells of itself each second: three more may pass, as with any channel.
 EXPIRY_S = 4.0
 
-Message = dict[str, Any]
 Post = Callable[[Any, Message], None]
 
 
@@ -109,7 +109,7 @@ class Registry:
         self._entries.move_to_end(key)
         self._by_member[member] = key
         if announced.row != before:
-            self._tell_all({"ev": "host", "row": announced.row})
+            self._tell_all(Changed(announced.row))
         return None
 
     def _drop_others(self, member: Hashable, key: str, new: Announcement) -> None:
@@ -141,7 +141,7 @@ class Registry:
         if key is None:
             return None
         last = self._entries.pop(key).announced
-        self._tell_all({"ev": "gone", "name": last.name, "id": last.id, "why": why})
+        self._tell_all(Gone(last.name, last.id, readable(why)))
         return last
 
     def expire(self, now: float) -> list[tuple[Any, Announcement, str]]:
@@ -177,7 +177,7 @@ class Registry:
     def watch(self, watcher: Hashable) -> None:
         """Send it all rows now, and every change from now on."""
         self._watchers[watcher] = None
-        for message in rows.messages(self.rows()):
+        for message in in_messages(self.rows()):
             self._events.append((watcher, message))
         self._drain()
 

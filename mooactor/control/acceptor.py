@@ -186,9 +186,9 @@ class Acceptor:
                 f"it speaks version {frames.WIRE} {frames.OTHER_WIRE} and this side "
                 f"version {hello.wire}: install one mooactor on all hosts"
             )
-        if hello.peer not in (b"", self._node_id):
+        if hello.peer not in (None, self._node_id):
             return "the process that listened there has ended, and another one does"
-        if hello.peer or key in self._ended:
+        if hello.peer is not None or key in self._ended:
             return self._why_not(key)
         if len(self._channels) >= MAX_CHANNELS:
             return f"it has {MAX_CHANNELS} channels already"

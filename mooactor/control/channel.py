@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Channels: reliable, ordered messages of plain values between two nodes.
+"""Channels: reliable, ordered messages between two nodes.
 
 A channel is opened by one node (`Node.connect`) and accepted by another; after that
 both sides are alike. It goes over one TCP connection, from the node that opened it: so
@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from mooactor.control import frames, plain
+from mooactor.control import frames, messages
 from mooactor.control.clock import Clock
 from mooactor.control.reliable import (
     MAX_MESSAGE,
@@ -53,8 +53,6 @@ PATIENCE_S = 2.7
 LATE_PIECES = 4  # that a side with late acknowledgements has taken when it tells so
 LINGER_S = 1.0  # after `close`, for what was posted before
 
-Message = dict[str, Any]
-
 
 class Terms(NamedTuple):
     """How one side of a channel behaves.
@@ -72,8 +70,8 @@ class Listener(Protocol):
     """The receiver of a channel's news. Both are called by `Node.serve` only, never
     from within `post` or `close`."""
 
-    def handle(self, channel: Channel, message: Message) -> None:
-        """Act on a message."""
+    def handle(self, channel: Channel, data: bytes) -> None:
+        """Act on a message: these are its bytes, from whoever holds the key."""
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """The channel has ended, and all its messages were handled. Called once, and
@@ -179,30 +177,30 @@ class Channel:
         once the channel has ended."""
         return bool(self.peer) and self._out.all_taken
 
-    def post(self, message: Message) -> None:
+    def post(self, message: Any) -> None:
         """Send a message, as soon as the other side takes it; never blocks. A closed
         channel drops it.
 
         Raises:
-          NotPlain: the message is not of plain values, or larger than 1 GiB.
+          Unsendable: see `control.messages`, or it is larger than 1 GiB.
         """
         self.post_encoded(self.encoded(message))
 
     @staticmethod
-    def encoded(message: Message, parcels: Sequence[Data] = ()) -> list[Data]:
-        """A message as `post_encoded` takes it, in parts. `parcels` become its field of
-        that name. They are not copied, and must not change until they are sent.
+    def encoded(message: Any, parcels: Sequence[Data] = ()) -> list[Data]:
+        """A message as `post_encoded` takes it, in parts. `parcels` become its last
+        field. They are not copied, and must not change until they are sent.
 
         Raises:
-          NotPlain: as `post`.
+          Unsendable: as `post`.
         """
-        if parcels:
-            parts = plain.pack_in_parts(message, "parcels", parcels)
-        else:
-            parts = [plain.pack(message)]
+        parts = messages.encode_in_parts(message, parcels)
         size = sum(map(len, parts))
         if size > MAX_MESSAGE:
-            raise plain.NotPlain(f"a message of {size} bytes; {MAX_MESSAGE} fit")
+            what = type(message).__name__
+            raise messages.Unsendable(
+                f"a {what} of {size} bytes cannot be sent; {MAX_MESSAGE} fit"
+            )
         return parts
 
     def post_encoded(self, parts: Sequence[Data]) -> None:
@@ -262,20 +260,9 @@ class Channel:
         data = self._in.fetch()
         try:
             if self._farewell is None and self._listener is not None:
-                self._hand_to(self._listener, data)
+                self._listener.handle(self, data)
         finally:
             self._acknowledge()
-
-    def _hand_to(self, listener: Listener, data: bytes) -> None:
-        try:
-            message = plain.unpack(data)
-            if type(message) is not dict:
-                raise plain.Malformed(f"a {type(message).__name__} as a message")
-        except plain.Malformed as error:
-            self._in.clear()
-            self.fail(f"{self.address} broke the protocol: {error}")
-        else:
-            listener.handle(self, message)
 
     def flush(self) -> None:
         """Send all that may be sent now."""

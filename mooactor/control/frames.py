@@ -15,36 +15,39 @@ bytes    field    meaning
 =======  ==============================  =============================================
 kind     body                            meaning
 =======  ==============================  =============================================
-HELLO    dict: wire, id, address, peer   first frame of a connection: who opens the
+HELLO    `Hello`                         first frame of a connection: who opens the
                                          channel, or comes back to it (`peer` is then
                                          the id of the node that it belongs to);
                                          if it opens the channel, pieces may follow
-WELCOME  dict: id                        the answer; pieces may follow
+WELCOME  `Welcome`                       the answer; pieces may follow
 DATA     bytes                           a piece
 ACK      empty                           for its head
-CLOSE    dict: why                       the sender has closed the channel
-CLOSED   dict: why                       the answer; and the answer to every frame of
+CLOSE    `Why`                           the sender has closed the channel
+CLOSED   `Why`                           the answer; and the answer to every frame of
                                          a channel that is not open here
 =======  ==============================  =============================================
 
-Dicts are encoded by `control.plain`. Every frame has passed libzmq's authentication;
-it is nevertheless parsed as if it came from a stranger.
+Structs are encoded as `control.messages` has it. Every frame has passed libzmq's
+authentication; it is nevertheless parsed as if it came from a stranger.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
-from mooactor.control import plain
+import msgspec
+from msgspec import Meta
+
+from mooactor.control.messages import readable
 from mooactor.control.reliable import PIECE_BYTES, Data
 
-WIRE = 1  # the version of all this
+WIRE = 2  # the version of all this
 OTHER_WIRE = "of the protocol between hosts"  # in the reason for which one is refused
 HELLO, WELCOME, DATA, ACK, CLOSE, CLOSED = range(1, 7)
 KEY_BYTES = 8
 ID_BYTES = 8
-_MAX_DICT = 4096
+_MAX_BODY = 4096  # of a struct
 _MAX_TEXT = 500  # characters, of a reason
 _HEAD = struct.Struct("<B8sQQ")
 MAX_FRAME = _HEAD.size + PIECE_BYTES
@@ -62,13 +65,34 @@ class Frame(NamedTuple):
     body: bytes
 
 
-class Hello(NamedTuple):
-    """The body of a HELLO."""
+NodeId = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+
+
+class Hello(msgspec.Struct):
+    """The body of a HELLO. `peer`: None if the channel is new."""
 
     wire: int
-    id: bytes
+    id: NodeId
     address: str
-    peer: bytes  # empty if the channel is new
+    peer: NodeId | None = None
+
+
+class _OtherHello(msgspec.Struct):
+    """What every version has of it."""
+
+    wire: int
+
+
+class Welcome(msgspec.Struct):
+    id: NodeId
+
+
+class Why(msgspec.Struct):
+    why: str
+
+
+Body = Hello | Welcome | Why
+B = TypeVar("B", _OtherHello, Hello, Welcome, Why)
 
 
 def pack(
@@ -77,15 +101,15 @@ def pack(
     return b"".join((_HEAD.pack(kind, channel, number, taken), body))
 
 
-def pack_dict(
-    kind: int, channel: bytes, body: dict[str, Any], number: int = 0, taken: int = 0
+def pack_struct(
+    kind: int, channel: bytes, body: Body, number: int = 0, taken: int = 0
 ) -> bytes:
-    return pack(kind, channel, number, taken, plain.pack(body))
+    return pack(kind, channel, number, taken, msgspec.msgpack.encode(body))
 
 
 def pack_why(kind: int, channel: bytes, why: str) -> bytes:
     """A CLOSE or CLOSED."""
-    return pack_dict(kind, channel, {"why": why[:_MAX_TEXT]})
+    return pack_struct(kind, channel, Why(readable(why, _MAX_TEXT)))
 
 
 def unpack(data: bytes) -> Frame:
@@ -99,50 +123,27 @@ def unpack(data: bytes) -> Frame:
 
 
 def read_hello(frame: Frame) -> Hello:
-    """Raises Malformed."""
-    body = _read_dict(frame)
-    wire = _field(body, "wire", int)
-    if wire != WIRE:  # the rest may look different
-        return Hello(wire, b"", "", b"")
-    hello = Hello(
-        wire,
-        _field(body, "id", bytes),
-        _field(body, "address", str),
-        _field(body, "peer", bytes),
-    )
-    if len(hello.id) != ID_BYTES or len(hello.peer) not in (0, ID_BYTES):
-        raise Malformed("an id of another length")
-    return hello
+    """One of another version has its number and nothing else. Raises Malformed."""
+    wire = _read(frame, _OtherHello).wire
+    if wire != WIRE:
+        return Hello(wire, b"", "")
+    return _read(frame, Hello)
 
 
 def read_welcome(frame: Frame) -> bytes:
     """The id of the node. Raises Malformed."""
-    found: bytes = _field(_read_dict(frame), "id", bytes)
-    if len(found) != ID_BYTES:
-        raise Malformed("an id of another length")
-    return found
+    return _read(frame, Welcome).id
 
 
 def read_why(frame: Frame) -> str:
     """Raises Malformed."""
-    why: str = _field(_read_dict(frame), "why", str)
-    return why[:_MAX_TEXT]
+    return _read(frame, Why).why[:_MAX_TEXT]
 
 
-def _read_dict(frame: Frame) -> dict[str, Any]:
-    if len(frame.body) > _MAX_DICT:
+def _read(frame: Frame, kind: type[B]) -> B:
+    if len(frame.body) > _MAX_BODY:
         raise Malformed(f"a frame of kind {frame.kind} and {len(frame.body)} bytes")
     try:
-        body = plain.unpack(frame.body)
-    except plain.Malformed as error:
-        raise Malformed(str(error)) from None
-    if type(body) is not dict:
-        raise Malformed(f"a {type(body).__name__} in place of a dict")
-    return body
-
-
-def _field(body: dict[str, Any], name: str, kind: type) -> Any:
-    value = body.get(name)
-    if type(value) is not kind:
-        raise Malformed(f"no {kind.__name__} as {name!r}")
-    return value
+        return msgspec.msgpack.decode(frame.body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"{error!s:.300}") from None

@@ -65,9 +65,9 @@ class IncomingChannel(Channel):
         self.route = route
         self.tries = frame.number
         self._probe_at = None
-        body = {"id": node_id}
+        body = frames.Welcome(node_id)
         stands = route.send(
-            frames.pack_dict(frames.WELCOME, self.key, body, taken=self._in.taken)
+            frames.pack_struct(frames.WELCOME, self.key, body, taken=self._in.taken)
         )
         self.attach(route, frame.taken)
         if not stands:

@@ -3,18 +3,17 @@
 socket pair. Its end is the other side's death.
 
 A frame is the length of its body (4 bytes), the number of descriptors that come with
-it (1 byte), and the body: a dict as `control.plain` encodes it. The descriptors ride
-on the frame's first byte.
+it (1 byte), and the body: a message as `control.messages` encodes it. The descriptors
+ride on the frame's first byte.
 
 Invariants:
 
-* A message over a line makes no object and runs no code, for any sender.
-* A body that is no dict costs that one frame: `receive_nowait` returns
-  ``{"malformed": reason}`` in its place. An invalid head ends the line, because the
-  start of the next frame is unknown.
+* Bodies are handed on as they came: whoever receives them has the `Decoder` of what may
+  come, and a body that is malformed costs that one frame. An invalid head ends the
+  line, because the start of the next frame is unknown.
 * Every descriptor that arrives is returned with its frame or closed. A frame whose
   descriptors the kernel could not install (the receiver has no number left for them)
-  is malformed.
+  comes without any.
 * The bytes kept for a receiver that does not read are bounded; past that the line ends.
 """
 
@@ -29,9 +28,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
-from mooactor.control import plain
+from mooactor.control.messages import Message, Unsendable, encode
 
 MAX_FRAME = 1 << 24
 MAX_DESCRIPTORS = 8
@@ -40,8 +38,7 @@ _READS_AT_A_TIME = 64  # of 64 KiB: one sender must not hold up others
 _SENT_TOGETHER = 1 << 16  # bytes, about
 _HEAD = struct.Struct("<IB")
 
-Message = dict[str, Any]
-Received = tuple[Message, list[int]]
+Received = tuple[bytes, list[int]]
 
 
 class LifelineClosed(Exception):
@@ -74,13 +71,13 @@ class Lifeline:
 
     # -- sending -----------------------------------------------------------
 
-    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+    def send(self, message: Message | bytes, fds: Sequence[int] = ()) -> None:
         """Send a message, waiting for room if need be. The receiver gets duplicates
         of `fds`.
 
         Raises:
           LifelineClosed: the other side is gone.
-          NotPlain: the message is not of plain values, or too large.
+          Unsendable: see `control.messages`, or the message is too large.
         """
         frame = _frame(message, fds)
         with self._lock:
@@ -89,7 +86,7 @@ class Lifeline:
                 self._wait_for_room()
 
     def post(
-        self, message: Message, fds: Sequence[int] = (), *, hold: bool = False
+        self, message: Message | bytes, fds: Sequence[int] = (), *, hold: bool = False
     ) -> bool:
         """Send as far as there is room and keep the rest; True if some is kept. With
         `hold` it waits for the next post, or `flush`, and leaves together with that.
@@ -188,13 +185,13 @@ class Lifeline:
             return None
         if len(self._incoming) < _HEAD.size + size:
             return None
-        body = self._incoming[_HEAD.size : _HEAD.size + size]
+        body = bytes(self._incoming[_HEAD.size : _HEAD.size + size])
         del self._incoming[: _HEAD.size + size]
         fds = self._arrived.popleft() if count and self._arrived else []
         if len(fds) != count:
             _close(fds)
-            return {"malformed": f"{len(fds)} of {count} descriptors came"}, []
-        return _message(body), fds
+            fds = []
+        return body, fds
 
     def _break(self) -> None:
         """The received bytes are invalid: end the line."""
@@ -247,20 +244,11 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     return list(fds)
 
 
-def _message(body: bytearray) -> Message:
-    try:
-        message = plain.unpack(body)
-    except plain.Malformed as error:
-        return {"malformed": str(error)}
-    if type(message) is not dict:
-        return {"malformed": f"a {type(message).__name__} and no dict"}
-    return message
-
-
-def _frame(message: Message, fds: Sequence[int]) -> bytearray:
-    body = plain.pack(message)
+def _frame(message: Message | bytes, fds: Sequence[int]) -> bytearray:
+    """`message` may be encoded already."""
+    body = message if isinstance(message, bytes) else encode(message)
     if len(body) > MAX_FRAME or len(fds) > MAX_DESCRIPTORS:
-        raise plain.NotPlain(
+        raise Unsendable(
             f"a message of {len(body)} bytes and {len(fds)} descriptors; the agent "
             f"takes {MAX_FRAME} and {MAX_DESCRIPTORS}"
         )

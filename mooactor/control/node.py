@@ -11,7 +11,7 @@ when it is readable, and at the time of `due` at the latest. ::
     node = Node(secret, bind="10.0.0.5")
     node.accept = lambda channel: listener
     channel = node.connect("tcp://10.0.0.7:4431", listener)
-    channel.post({"op": "hosts"})
+    channel.post(Watch())
 
 It costs twelve descriptors, one more for each channel that it has accepted and four for
 each that it has opened.

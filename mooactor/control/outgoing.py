@@ -151,9 +151,8 @@ class OutgoingChannel(Channel):
 
     def _hello(self) -> bytes:
         node_id, address = self._introduce(self._target()[0])
-        wire, peer = frames.WIRE, self.peer
-        body = {"wire": wire, "id": node_id, "address": address, "peer": peer}
-        return frames.pack_dict(
+        body = frames.Hello(frames.WIRE, node_id, address, self.peer or None)
+        return frames.pack_struct(
             frames.HELLO, self.key, body, self._tries, self._in.taken
         )
 

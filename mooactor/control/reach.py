@@ -11,9 +11,9 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import zmq
 
 from mooactor.control.secret import stay_here
@@ -21,8 +21,7 @@ from mooactor.errors import MooError
 from mooactor.tensors.network import ports_taken
 
 
-@dataclass(frozen=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True, omit_defaults=True):
     """The addresses of one process. Its host's agent chooses them."""
 
     bind: str
@@ -47,35 +46,15 @@ class Reach:
         if self.local:
             stay_here([self.bind, *listens])
 
-    def plain(self) -> dict[str, Any]:
-        """For a frame; `of_plain` is its inverse."""
-        ports = self.ports and list(self.ports)
-        return {**self.__dict__, "ports": ports, "spared": list(self.spared)}
-
-    @classmethod
-    def of_plain(cls, plain: dict[str, Any] | None) -> Reach | None:
-        """The reach that `plain` stands for; None: of a session on one machine."""
-        if plain is None:
-            return None
-        ports = plain.get("ports")
-        first_and_last = None if ports is None else (int(ports[0]), int(ports[1]))
-        bind, advertise, host = (plain[key] for key in ("bind", "advertise", "host"))
-        local, spared = bool(plain.get("local")), tuple(plain.get("spared", ()))
-        return cls(bind, advertise, host, first_and_last, local, spared)
-
     def address(self, port: int) -> str:
         """What other hosts connect to."""
         return f"tcp://{bracketed(self.advertise)}:{port}"
 
 
-def listening(plain: dict[str, Any]) -> dict[str, Any]:
-    """The options of a `node.Node` that listens as a reach says, given in plain."""
-    ports, spared = plain["ports"], plain["spared"]
-    return {
-        "bind": plain["bind"],
-        "advertise": plain["advertise"],
-        "ports": None if ports is None else _within(ports, spared),
-    }
+def listening(reach: Reach) -> dict[str, Any]:
+    """The options of a `node.Node` that listens so."""
+    ports = None if reach.ports is None else _within(reach.ports, reach.spared)
+    return {"bind": reach.bind, "advertise": reach.advertise, "ports": ports}
 
 
 def _within(ports: Sequence[int], spared: Sequence[int]) -> list[int]:

@@ -29,15 +29,14 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator
-from typing import TypeAlias
+
+from mooactor.control.messages import Data as Data
 
 PIECE_BYTES = 1 << 16
 WINDOW = 32  # pieces
 MAX_QUEUED = 1 << 26  # bytes
 MAX_MESSAGE = 1 << 30  # bytes
 _LENGTH = struct.Struct("<I")
-
-Data: TypeAlias = "bytes | memoryview"
 
 
 class Violation(Exception):

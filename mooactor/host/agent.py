@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mooactor.control.lifeline import Lifeline, Message
+from mooactor.control.lifeline import Lifeline
 from mooactor.host import janitor, leftovers
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
@@ -36,6 +36,7 @@ from mooactor.host.site import Site
 from mooactor.host.sites import Sites
 from mooactor.process import dump, signals, standard
 from mooactor.process.place import host_name
+from mooactor.process.protocol import Configure
 from mooactor.process.system import (
     adopt_orphans,
     children,
@@ -72,9 +73,9 @@ class Agent:
     def _living(self) -> Iterator[str]:
         return self.home.report()
 
-    def _configured(self, config: Message) -> None:
+    def _configured(self, config: Configure) -> None:
         """The driver has said what session this is."""
-        if config.get("cluster") is None:
+        if config.cluster is None:
             return
         from mooactor.host.joining import join  # only here: it loads ZeroMQ
 
@@ -107,7 +108,7 @@ class Agent:
         self._driver.close()
         kill_children()
         if self.home.config is not None:
-            shutil.rmtree(self.home.config["directory"], ignore_errors=True)
+            shutil.rmtree(self.home.config.directory, ignore_errors=True)
         self.logs.close()  # last: it may take a while
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Requests that make actors: `spawn`, and `place` for those that are spawned soon.
+"""Requests that make actors: `Spawn`, and `Reserve` for those that are spawned soon.
 
 Invariant: whatever a spawn has taken, a place and a parcel, is given back if no actor
 comes of it. So are places that were asked for beforehand, at the latest when the
@@ -10,46 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mooactor.control.keys import actor_of
-from mooactor.control.lifeline import Message
 from mooactor.host.bookings import Booking
 from mooactor.host.eventloop import Line
-from mooactor.host.fields import (
-    MOST_OF_A_HANDLE,
-    Refused,
-    bytes_of,
-    no_more_than,
-    number,
-    numbers,
-    optional,
-    required,
-    strings,
-    text,
-    texts,
-)
-from mooactor.host.placement import Needs, NoPlace
+from mooactor.host.placement import NoPlace
+from mooactor.host.protocol import Refused
 from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord
-from mooactor.process.place import Place
-from mooactor.process.supervision import Restart
+from mooactor.process.protocol import Request, Reserve, Spawn, Unreserve
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
 
-#: ``guard(line, message, action)`` does `action`; an error in it is that request's.
-Guard = Callable[[Line, Message, Callable[[], None]], None]
-
-_MOST_CHARACTERS = 1 << 16
-_MOST_OF_A_STREAM = 64
-# Fields of a spawn request that its processes are not told.
-_NOT_OF_LIFE = frozenset(
-    (
-        *("op", "rid", "id", "handle", "preload", "detached", "carried", "member"),
-        *("host", "num_cpus", "num_gpus", "memory", "labels", "order"),
-    )
-)
+#: ``guard(line, request, action)`` does `action`; an error in it is that request's.
+Guard = Callable[[Line, Request, Callable[[], None]], None]
 
 
 class Births:
@@ -76,17 +52,21 @@ class Births:
         if not left:
             self._placed.pop(line, None)
 
-    def operations(self) -> dict[str, Callable[[Line, Message, list[int]], None]]:
+    def operations(self) -> dict[type[Request], Callable[[Line, Any, list[int]], None]]:
         """The requests of the session's processes."""
-        return {"spawn": self._spawn, "place": self._place, "unplace": self._unplace}
+        return {
+            Spawn: self._spawn,
+            Reserve: self._place,
+            Unreserve: self._unplace,
+        }
 
-    def _spawn(self, line: Line, message: Message, fds: list[int]) -> None:
-        home, rid = self._home, optional(message, "rid", int)
-        actor, preload = self._new_actor(line, message, fds)
+    def _spawn(self, line: Line, request: Spawn, fds: list[int]) -> None:
+        home, rid = self._home, request.rid
+        actor = self._new_actor(line, request, fds)
 
         def admit(taken_by: str | None) -> None:
-            act = partial(self._admit, line, actor, preload, rid, taken_by)
-            self._guard(line, message, act)
+            act = partial(self._admit, line, actor, rid, taken_by)
+            self._guard(line, request, act)
 
         taken_by = None if actor.name is None else home.names.taken_by(actor.name)
         if actor.name is None or taken_by or home.neighbors is None:
@@ -98,7 +78,6 @@ class Births:
         self,
         line: Line,
         actor: Supervised,
-        preload: list[str],
         rid: int | None,
         taken_by: str | None,
     ) -> None:
@@ -109,7 +88,7 @@ class Births:
             if not home.loop.is_open(line):
                 return  # its spawner has ended while the name was claimed
             if taken_by is not None:
-                self._reply(line, rid, None, error="name taken", label=taken_by)
+                self._reply(line, rid, None, refused="name taken", note=taken_by)
                 return
             if home.is_full():
                 self._turn_away(line, actor, rid, home.no_room(len(home.living)))
@@ -120,17 +99,16 @@ class Births:
                 self._turn_away(line, actor, rid, str(error))
                 return
             actor.watchers.add(line)
-            home.spawn(actor, preload)
+            home.spawn(actor)
             self._reply(line, rid, True)
         finally:
             if actor.id not in home.actors:
                 home.shelf.drop(actor.payload)
                 home.sites.unplace([actor.id])
 
-    def _place(self, line: Line, message: Message, fds: list[int]) -> None:
+    def _place(self, line: Line, request: Reserve, fds: list[int]) -> None:
         """Reserve for each of several actors that will be spawned, or for none."""
-        rid, ids = required(message, "rid", int), numbers(message, "ids")
-        home, needs = self._home, Needs.of(message)
+        home, rid, ids, needs = self._home, request.rid, request.ids, request.needs
         taken = home.actors.keys() | filter(home.sites.is_placed, ids)
         if len(set(ids)) < len(ids) or any(i != actor_of(i) or i in taken for i in ids):
             raise Refused("there are ids of no new actors")
@@ -142,17 +120,16 @@ class Births:
         def answer(hosts: list[str] | None, why: str) -> None:
             if hosts is None:
                 self._forget(line, ids)
-                self._reply(line, rid, None, error="no room", note=why)
+                self._reply(line, rid, None, refused="no room", note=why)
             else:
                 self._reply(line, rid, hosts)
 
         Booking(home, ids, needs, wanted, answer).choose()
 
-    def _unplace(self, line: Line, message: Message, fds: list[int]) -> None:
+    def _unplace(self, line: Line, request: Unreserve, fds: list[int]) -> None:
         """They will not be spawned after all."""
-        ids = numbers(message, "ids")
-        self._forget(line, ids)
-        self._give_back(ids)
+        self._forget(line, request.ids)
+        self._give_back(request.ids)
 
     def _turn_away(
         self, line: Line, actor: Supervised, rid: int | None, why: str
@@ -161,55 +138,25 @@ class Births:
         reply it counts as an actor that has died."""
         note = f"{actor.label} cannot be started: {why}"
         if rid is not None:
-            self._reply(line, rid, None, error="no room", note=note)
+            self._reply(line, rid, None, refused="no room", note=note)
             return
         actor.watchers.add(line)
         record = ExitRecord("exception", note=note, placement=True)
         self._home.turn_away(actor, record)
 
-    def _new_actor(
-        self, line: Line, message: Message, fds: list[int]
-    ) -> tuple[Supervised, list[str]]:
-        actor_id = number(message, "id", least=1)
-        if actor_id != actor_of(actor_id) or actor_id in self._home.actors:
+    def _new_actor(self, line: Line, request: Spawn, fds: list[int]) -> Supervised:
+        home, actor_id = self._home, request.id
+        if actor_id != actor_of(actor_id) or actor_id in home.actors:
             raise Refused(f"{actor_id:x} is no id for a new actor")
-        if self._home.config is None:
+        if home.config is None:
             raise Refused("the session is not configured yet")
-        strings(message, "env")
-        number(message, "threads", least=1)
-        no_more_than(_MOST_OF_A_STREAM, "stream", optional(message, "stream", bytes))
-        policy = optional(message, "policy", dict)
-        place = optional(message, "place", dict)
-        detached = required(message, "detached", bool)
-        needs, preload = Needs.of(message), texts(message, "preload")
+        payload = home.shelf.carried(request.payload, fds)
+        request.payload = None
+        owner = None if request.detached else home.by_line.get(line)
+        actor = Supervised(request, owner, payload)
         try:
-            restart = None if policy is None else Restart(**policy)
-        except (TypeError, ValueError) as error:
-            raise Refused(f"the restart policy: {error}") from None
-        try:
-            if place is not None:
-                Place.of_plain(place)
-        except TypeError as error:
-            raise Refused(f"place: {error}") from None
-        name = optional(message, "name", str)
-        label = text(message, "label", _MOST_CHARACTERS)
-        handle = bytes_of(message, "handle", MOST_OF_A_HANDLE)
-        payload = self._home.shelf.carried(message, "payload", fds)
-        actor = Supervised(
-            actor_id,
-            name,
-            label,
-            {key: message[key] for key in message.keys() - _NOT_OF_LIFE},
-            handle,
-            None if detached else self._home.by_line.get(line),
-            detached,
-            restart,
-            payload,
-            needs=needs,
-        )
-        try:
-            self._home.teams.join(line, message, actor)
+            home.teams.join(line, request, actor)
         except Refused:
-            self._home.shelf.drop(payload)
+            home.shelf.drop(payload)
             raise
-        return actor, preload
+        return actor

@@ -15,14 +15,12 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mooactor.control.keys import actor_of
-from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import Line
-from mooactor.host.fields import number, required
 from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord
+from mooactor.process.protocol import Link, Request, Unlink
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -34,30 +32,28 @@ class Bonds:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def operations(self) -> dict[str, Callable[[Line, Message, list[int]], None]]:
+    def operations(self) -> dict[type[Request], Callable[[Line, Any, list[int]], None]]:
         """The requests of any process."""
-        return {"link": self._link, "unlink": self._unlink}
+        return {Link: self._link, Unlink: self._unlink}
 
-    def _link(self, line: Line, message: Message, fds: list[int]) -> None:
-        """Reply with the number, 0 or 1, of the first that is over; None: linked."""
-        rid, pair = required(message, "rid", int), self._pair(message)
+    def _link(self, line: Line, request: Link, fds: list[int]) -> None:
+        pair = self._pair(request)
         over = [i for i, actor in enumerate(pair) if actor is None or actor.over]
         one, other = pair
         if not over and one is not None and other is not None and one is not other:
             one.bonds.add(other)
             other.bonds.add(one)
-        self._home.loop.reply(line, rid, over[0] if over else None)
+        self._home.loop.reply(line, request.rid, over[0] if over else None)
 
-    def _unlink(self, line: Line, message: Message, fds: list[int]) -> None:
-        rid, (one, other) = required(message, "rid", int), self._pair(message)
+    def _unlink(self, line: Line, request: Unlink, fds: list[int]) -> None:
+        one, other = self._pair(request)
         if one is not None and other is not None:
             one.bonds.discard(other)
             other.bonds.discard(one)
-        self._home.loop.reply(line, rid, True)
+        self._home.loop.reply(line, request.rid, True)
 
-    def _pair(self, message: Message) -> list[Supervised | None]:
-        ids = [actor_of(number(message, key)) for key in ("id", "other")]
-        return [self._home.actors.get(actor_id) for actor_id in ids]
+    def _pair(self, request: Link | Unlink) -> list[Supervised | None]:
+        return [self._home.actor_of(one) for one in (request.id, request.other)]
 
     def led_to(self, actor: Supervised, record: ExitRecord) -> list[Supervised]:
         """The actors to which this end of its process spreads: all that are linked with

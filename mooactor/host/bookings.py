@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mooactor.host.placement import Needs, NoPlace, reasons
+from mooactor.host.placement import NoPlace, reasons
+from mooactor.process.needs import Needs
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -58,7 +59,7 @@ class Booking:
     def _ask_next(self) -> None:
         if self._left:
             site, holders = self._left.pop(0)
-            site.reserve(holders, self._needs.amount.plain(), self._heard)
+            site.reserve(holders, self._needs.amount, self._heard)
         else:
             sites = self._home.sites
             self._answer([sites.host_of(one) for one in self._ids], "")

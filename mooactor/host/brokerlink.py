@@ -9,18 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor.control import frames
 from mooactor.control.channel import Channel, Listener
+from mooactor.control.messages import Malformed, Message, encode, head_of
 from mooactor.control.node import Node
 from mooactor.control.outgoing import OutgoingChannel
-from mooactor.host import rows
-from mooactor.host.fields import MALFORMED
 from mooactor.host.leaving import farewell
-from mooactor.host.load import load_average
-from mooactor.host.rows import Row
+from mooactor.host.members import (
+    FROM_BROKER,
+    Announce,
+    AnnounceAgain,
+    Brokers,
+    Changed,
+    Gone,
+    Joined,
+    Members,
+    Refusal,
+    Row,
+    Size,
+    Still,
+    Watch,
+    load_average,
+    row_of,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     from mooactor.host.membership import Membership
-
-Message = dict[str, Any]
 
 # A broker that is started again is met by all its members at once, and does a thousand
 # joins a second at best. So members spread their attempts by their number: up to a
@@ -72,15 +85,15 @@ class BrokerLink:
         self._listed: list[Row] = []
         self._sees_all = not membership.watch
         self._notes: list[str] | None = None  # of a broker that has taken it; untold
-        self._actions: dict[str, Callable[[Message], None]] = {
-            "joined": self._joined,
-            "refused": self._refused,
-            "announce": lambda _: self._announce_anew(),
-            "brokers": lambda m: self._introduced(m.get("addresses")),
-            "size": self._size,
-            "hosts": self._hosts,
-            "host": self._host,
-            "gone": self._gone,
+        self._actions: dict[type[Message], Callable[[Any], None]] = {
+            Joined: self._joined,
+            Refusal: self._refused,
+            AnnounceAgain: lambda _: self._announce_anew(),
+            Brokers: lambda message: self._introduced(message.addresses),
+            Size: lambda message: self._size(message.members),
+            Members: self._hosts,
+            Changed: self._host,
+            Gone: self._gone,
         }
 
     def open(self) -> None:
@@ -93,7 +106,7 @@ class BrokerLink:
         self._sees_all, self._notes = not self._membership.watch, None
         self._announce_anew()
         if self._membership.watch:
-            self._post({"op": "watch"})
+            self._post(Watch())
 
     def close(self, why: str = farewell()) -> None:
         """Leave this broker, for good."""
@@ -107,13 +120,13 @@ class BrokerLink:
         if row == self._announced or self._channel is None:
             return False
         self._announced = row
-        self._post({"op": "announce", **row, "load": load_average()})
+        self._post(Announce(encode(row), load_average()))
         return True
 
     def beat(self, row: Row) -> None:
         """Once a second: the member lives."""
         if not self.announce(row):
-            self._post({"op": "still", "load": load_average()})
+            self._post(Still(load_average()))
 
     def _announce_anew(self) -> None:
         self._announced = None
@@ -126,18 +139,22 @@ class BrokerLink:
 
     # -- the broker's news -------------------------------------------------
 
-    def handle(self, channel: Channel, message: Message) -> None:
+    def handle(self, channel: Channel, data: bytes) -> None:
         """Act on a message of the broker's; unknown ones are of a later version. One
-        that cannot be acted on costs this link its channel, and the agent nothing."""
-        action = self._actions.get(str(message.get("ev")))
-        if channel is not self._channel or action is None:
+        that is malformed costs this link its channel, and the agent nothing."""
+        if channel is not self._channel:
             return
         try:
+            message = FROM_BROKER.decode(data)
+        except Malformed as error:
+            if head_of(data).type in FROM_BROKER.tags:
+                why = f"it sent a malformed message: {error!s:.200}"
+                channel.close(why)
+                self.channel_closed(channel, why)
+            return
+        action = self._actions.get(type(message))
+        if action is not None:
             action(message)
-        except MALFORMED as error:
-            why = f"it sent a malformed message: {error!r:.200}"
-            channel.close(why)
-            self.channel_closed(channel, why)
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """The broker is gone, or was never there: try again soon, for ever."""
@@ -157,13 +174,13 @@ class BrokerLink:
         spread = max(self._members / _JOINS_PER_S, min(_LONGEST_SPREAD_S, doubled))
         return RETRY_S + random.uniform(0, spread)
 
-    def _joined(self, message: Message) -> None:
+    def _joined(self, message: Joined) -> None:
         self.joined = True
         self._refused_since, self._complained, self._failures = None, False, 0
-        self._size(message)
-        self._notes = _texts(message.get("notes"))
+        self._size(message.members)
+        self._notes = message.notes
         self._tell()
-        self._introduced(message.get("brokers"))
+        self._introduced(message.brokers)
 
     def _tell(self) -> None:
         notes, channel = self._notes, self._channel
@@ -171,24 +188,22 @@ class BrokerLink:
             self._notes, self.peer = None, channel.peer
             self._membership.joined(self, notes)
 
-    def _size(self, message: Message) -> None:
-        members = message.get("members")
-        if type(members) is int:
-            self._members = max(0, min(members, _MOST_MEMBERS))
+    def _size(self, members: int) -> None:
+        self._members = min(members, _MOST_MEMBERS)
 
-    def _introduced(self, addresses: Any) -> None:
+    def _introduced(self, addresses: list[str]) -> None:
         if not self._closed:
-            self._membership.introduced(self.address, _texts(addresses))
+            self._membership.introduced(self.address, addresses)
 
-    def _refused(self, message: Message) -> None:
+    def _refused(self, message: Refusal) -> None:
         self.joined, self._announced = False, None  # so the next beat tries again
         now = self._membership.node.clock.now()
         if self._refused_since is None:
             self._refused_since = now
-        if message.get("taken") and now - self._refused_since < NAME_PATIENCE_S:
+        if message.taken and now - self._refused_since < NAME_PATIENCE_S:
             self._membership.later(_NAME_RETRY_S, self._try_again)
         else:
-            self._complain(str(message.get("why")), taken=bool(message.get("taken")))
+            self._complain(message.why, taken=message.taken)
 
     def _complain(self, why: str, taken: bool = False) -> None:
         if not self._complained:
@@ -201,24 +216,18 @@ class BrokerLink:
         if self._announced is None:
             self._announce_anew()
 
-    def _hosts(self, message: Message) -> None:
-        self._listed += rows.unpack_all(message.get("rows"))
-        if not message.get("more"):
+    def _hosts(self, message: Members) -> None:
+        self._listed += [row for row, _ in rows_of(message)]
+        if not message.more:
             listed, self._listed = self._listed, []
             self._membership.begin(self.address, listed)
             self._sees_all = True
             self._tell()
 
-    def _host(self, message: Message) -> None:
-        row = rows.unpack(message.get("row"))
+    def _host(self, message: Changed) -> None:
+        row = row_of(message.row)
         if row is not None:
             self._membership.put(self.address, row)
 
-    def _gone(self, message: Message) -> None:
-        node_id, why = message.get("id"), str(message.get("why"))
-        if isinstance(node_id, str):
-            self._membership.remove(self.address, node_id, why)
-
-
-def _texts(value: Any) -> list[str]:
-    return [x for x in value if isinstance(x, str)] if isinstance(value, list) else []
+    def _gone(self, message: Gone) -> None:
+        self._membership.remove(self.address, message.id, message.why)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from mooactor.host.rows import Row
+from mooactor.host.members import Row
 
 SETTLED_S = 3.0
 
@@ -37,7 +37,7 @@ class Census:
 
     def hosts(self) -> dict[str, Row]:
         """The rows of hosts, by name."""
-        return {row["name"]: row for row in self.rows() if row["kind"] == "host"}
+        return {row.name: row for row in self.rows() if row.kind == "host"}
 
     def begin(self, broker: Hashable, rows: list[Row], now: float) -> list[Row]:
         """A broker is there and has these members: the rows that are new."""
@@ -48,12 +48,12 @@ class Census:
 
     def put(self, broker: Hashable, row: Row) -> bool:
         """A broker has a member with this row; False if that is no news."""
-        known = self._known.get(row["id"])
+        known = self._known.get(row.id)
         if known is not None:
             known.brokers.add(broker)
             changed, known.row = known.row != row, row
             return changed
-        self._known[row["id"]] = _Known(row, {broker})
+        self._known[row.id] = _Known(row, {broker})
         return True
 
     def remove(self, broker: Hashable, node_id: str) -> Row | None:

@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
 from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.leaving import Absent
+from mooactor.host.members import Row
 from mooactor.host.membership import Membership
 from mooactor.host.neighbors import Neighbors
 from mooactor.host.placement import NoPlace
+from mooactor.host.protocol import Open
 from mooactor.host.remote import News, RemoteSite
-from mooactor.host.resources import Amount
+from mooactor.process.needs import Amount
+from mooactor.process.protocol import Configure
 
 
 class Offer(NamedTuple):
@@ -60,14 +63,14 @@ class Cluster:
         self._on_close = on_close
         self.absent = Absent()  # see `joining`
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """The announcement of each host that takes actors of any session."""
         return list(self.membership.hosts.values())
 
     def addresses(self, own: str) -> dict[str, str]:
         """Of each host's agent. `own`: this host's name, which a `mooactor host` may
         have as well."""
-        others = {row["name"]: row["address"] for row in self.rows()}
+        others = {row.name: row.address for row in self.rows()}
         return {own: self.node.address, **others}
 
     def has(self, host: str) -> bool:
@@ -77,17 +80,16 @@ class Cluster:
     def offers(self) -> Iterator[Offer]:
         """Those of all hosts."""
         for row in self.rows():
-            total = Amount.of_plain(row)
             others = mine = Amount()
-            for session, amount in row.get("reserved", {}).items():
+            for session, amount in row.reserved.items():
                 if session == self._mark:
-                    mine = Amount.of_plain(amount)
+                    mine = amount
                 else:
-                    others += Amount.of_plain(amount)
-            about = row["labels"], mine, row.get("shares")
-            yield Offer(row["name"], total, total - others, *about)
+                    others += amount
+            free = row.total - others
+            yield Offer(row.name, row.total, free, row.labels, mine, row.shares)
 
-    def open(self, host: str, config: Message) -> RemoteSite:
+    def open(self, host: str, config: Configure) -> RemoteSite:
         """Have a host take part in the session.
 
         Raises:
@@ -97,16 +99,10 @@ class Cluster:
         if row is None:
             raise NoPlace(f"host {host} has left the cluster")
         site = RemoteSite(host, self._loop, self._news)
-        channel = self.node.connect(row["address"], site)
-        site.open(
-            channel,
-            session=self._mark,
-            place=config["place"],
-            python=config["python"],
-            argv=config["argv"],
-            preload=config["preload"],
-            near=machine.invitation(config["directory"]),
-        )
+        channel = self.node.connect(row.address, site)
+        near = machine.invitation(os.fsdecode(config.directory))
+        about = (config.place, config.python, config.argv, config.preload)
+        site.open(channel, Open(self._mark, *about, near))
         return site
 
     def after_round(self) -> None:

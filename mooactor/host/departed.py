@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooactor.control.keys import actor_of
-from mooactor.control.lifeline import Message
+from mooactor.control.messages import Message
 from mooactor.host.asker import Asker
 from mooactor.process.exits import ExitRecord
+from mooactor.process.protocol import Served
 
 MOST = 1 << 14  # kept; after that the oldest are unknown
 
@@ -27,15 +28,11 @@ class Departed:
         while len(self._ends) > MOST:
             del self._ends[next(iter(self._ends))]
 
-    def answer(self, message: Message) -> list[Message] | None:
-        """What somebody hears who asks for one of them; None: it is none of them.
-
-        Raises:
-          LookupError, TypeError: the request makes no sense.
-        """
-        end = self._ends.get(actor_of(message["id"]))
+    def answer(self, request: Served) -> list[Message] | None:
+        """What somebody hears who asks for one of them; None: it is none of them."""
+        end = self._ends.get(actor_of(request.id))
         if end is None:
             return None
         asker, (label, record) = Asker(0), end
-        asker.note(message, label)
+        asker.note(request, label)
         return asker.last_words(record)

@@ -1,37 +1,30 @@
 # SPDX-License-Identifier: MIT
 """Answers of a session's home to commands: ``mooactor status``, ``logs`` and ``stop``.
 
-They come over channels, from somebody who has the cluster's key:
-
-==========  ============  ==========================================================
-op          fields        answer
-==========  ============  ==========================================================
-``status``                ``{"ev": "status", "session", "driver", "actors"}``
-``logs``    name, follow  ``{"ev": "meant", "actors"}``: the ids of two of the actors of
-                          this name, or of as many as there are. Then ``{"ev": "log",
-                          "line", "stream"}`` and the fields of `Printer` for each
-                          line, with ``host`` if that is another one than the home's,
-                          then ``{"ev": "end", "found"}``. With `follow` that comes once
-                          no actor of this name will run again, with the ``label``
-                          of the last one and ``why`` it ended. ``{"ev":
-                          "left_out", "lines"}`` stands for so many lines that a slow
-                          reader does not get
-``stop``                  none: the session ends, and the channel with it
-==========  ============  ==========================================================
-
-Homes of other sessions of the namespace come here, too: see `visitors`.
+They come over channels, from somebody who has the cluster's key; `protocol` has the
+messages. Homes of other sessions of the namespace come here, too: see `visitors`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mooactor.control.channel import Channel
-from mooactor.control.lifeline import Message
+from mooactor.control.messages import Message
 from mooactor.host import history
-from mooactor.host.fields import MALFORMED
 from mooactor.host.history import History, is_meant
+from mooactor.host.members import Stop
 from mooactor.host.printers import Printers
+from mooactor.host.protocol import (
+    OF_A_NEIGHBOR,
+    TO_DESK,
+    Logs,
+    Meant,
+    Refused,
+    SessionStatus,
+    Status,
+    StatusRow,
+)
 from mooactor.host.visitors import Visitor
 from mooactor.process.exits import ExitRecord, in_words
 
@@ -61,46 +54,39 @@ class Desk:
         return Visit(self, Visitor(self._home, channel))
 
     def act_on(self, channel: Channel, message: Message) -> None:
-        """One request of the table."""
-        op = message.get("op")
-        if op == "status":
+        """One request of a command's."""
+        if isinstance(message, Status):
             self._home.surveys.begin(
                 _PATIENCE_S, lambda rows: self._tell(channel, rows)
             )
-        elif op == "logs":
+        elif isinstance(message, Logs):
             self._show(channel, message)
-        elif op == "stop":
+        elif isinstance(message, Stop):
             self._home.end(_GRACE_S)
-        else:
-            channel.close(f"there is no request {op!r:.40}")
 
-    def _tell(self, channel: Channel, rows: list[dict[str, Any]]) -> None:
-        answer = {"ev": "status", "session": self._mark, "driver": self._driver}
-        channel.post({**answer, "actors": rows})
+    def _tell(self, channel: Channel, rows: list[StatusRow]) -> None:
+        channel.post(SessionStatus(self._mark, self._driver, rows))
 
     def _printed(
         self, number: int, label: str, pid: int, lines: list[bytes], host: str
     ) -> None:
         self.history.add(number, self._printers.of(label, pid, host), lines, host)
 
-    def _show(self, channel: Channel, message: Message) -> None:
-        name, follow = message.get("name"), message.get("follow")
-        if type(name) is not str:
-            channel.close("the name is no string")
-            return
+    def _show(self, channel: Channel, message: Logs) -> None:
+        name = message.name
         actors = self.history.actors(name) | {
             f"{actor.id:016x}"
             for actor in self._home.living.values()
             if is_meant(actor.label, name)
         }
-        channel.post({"ev": "meant", "actors": sorted(actors)[:2]})
+        channel.post(Meant(sorted(actors)[:2]))
         reader = self.history.read(name, channel)
         actor = self._last(name)
-        if follow is not True or actor is None:
+        if not message.follow or actor is None:
             reader.end(found=reader.waits or actor is not None)
         elif actor.over:
-            record = ExitRecord.of_plain(actor.last_notice()["record"])
-            history.end(reader, actor.label, in_words(record))
+            why = in_words(actor.last_notice().record)
+            history.end(reader, actor.label, why)
         else:
             reader.follows = True
         self.history.send()
@@ -131,14 +117,15 @@ class Visit:
         self._desk = desk
         self._visitor = visitor
 
-    def handle(self, channel: Channel, message: Message) -> None:
-        if str(message.get("op")) not in Visitor.OPS:
-            self._desk.act_on(channel, message)
-            return
+    def handle(self, channel: Channel, data: bytes) -> None:
         try:
-            self._visitor.act_on(message)
-        except MALFORMED as error:
-            why = f"a malformed message: {error!r:.200}"
+            message = TO_DESK.decode(data)
+            if isinstance(message, OF_A_NEIGHBOR):
+                self._visitor.act_on(message)
+            else:
+                self._desk.act_on(channel, message)
+        except (Refused, ValueError) as error:
+            why = f"a malformed message: {error!s:.200}"
             channel.close(why)
             self.channel_closed(channel, why)
 

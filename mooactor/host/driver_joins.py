@@ -7,16 +7,18 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mooactor import errors
 from mooactor.control import addresses
 from mooactor.control.complaints import say
 from mooactor.control.keys import namespace_key, new_session_key
-from mooactor.control.lifeline import Message
+from mooactor.control.messages import Message
+from mooactor.control.reach import Reach
 from mooactor.control.secret import Key, next_step, stay_here
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.place import host_name
+from mooactor.process.protocol import Cluster, Joined, NotJoined, Refused
 
 if TYPE_CHECKING:
     from mooactor.host.addresses import Address
@@ -43,20 +45,12 @@ class Joining:
             return new_session_key()
         return namespace_key(self.key.secret, self.namespace)
 
-    def plain(self) -> dict[str, Any]:
+    def cluster(self) -> Cluster:
         """For the agent."""
-        listen = self.reach()
-        return {
-            "addresses": [str(address) for address in self.addresses],
-            "secret": self.key.secret,
-            "bind": listen["bind"],
-            "advertise": listen["advertise"],
-            "ports": listen["ports"],
-            "spared": listen["spared"],
-            "namespace": self.namespace,
-        }
+        addresses = [str(address) for address in self.addresses]
+        return Cluster(addresses, self.key.secret, self.namespace)
 
-    def reach(self) -> dict[str, Any]:
+    def reach(self) -> Reach:
         """How processes of this host can be reached from others."""
         return reach_of(self.addresses, self.bind, self.ports, local=self.key.local)
 
@@ -67,7 +61,7 @@ def reach_of(
     ports: range | None,
     *,
     local: bool,
-) -> dict[str, Any]:
+) -> Reach:
     """Where to listen, and the address to tell others. `local`: the key serves on this
     host alone.
 
@@ -83,14 +77,8 @@ def reach_of(
     spared: list[int] = []
     if ports is not None:
         ports, spared = _without_brokers(ports, brokers)
-    return {
-        "bind": listen,
-        "advertise": advertise,
-        "ports": None if ports is None else [ports[0], ports[-1]],
-        "spared": spared,
-        "host": host_name(),
-        "local": local,
-    }
+    ends = None if ports is None else (ports[0], ports[-1])
+    return Reach(listen, advertise, host_name(), ends, local, tuple(spared))
 
 
 def _without_brokers(
@@ -162,16 +150,16 @@ def await_joined(agent: AgentClient, joining: Joining) -> None:
     future = agent.joined
     names = ", ".join(map(str, joining.addresses))
     _wait(agent, names)
-    said: Message = future.unwrap() if future.state else {}
-    if said.get("ev") == "joined":
-        for note in said["notes"]:
+    said: Message | None = future.unwrap() if future.state else None
+    if isinstance(said, Joined):
+        for note in said.notes:
             say(f"mooactor: {note}")
         return
-    if said.get("ev") == "not_joined":
-        raise errors.MooError(f"this session cannot join {names}: {said['why']}")
-    if said:
+    if isinstance(said, NotJoined):
+        raise errors.MooError(f"this session cannot join {names}: {said.why}")
+    if isinstance(said, Refused):
         raise errors.VersionMismatch(
-            f"the broker at {said['broker']} refuses this program: {said['why']}"
+            f"the broker at {said.broker} refuses this program: {said.why}"
         )
     why = _reasons(agent)
     raise errors.ActorUnavailable(

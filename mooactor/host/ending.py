@@ -33,11 +33,13 @@ from typing import Protocol
 
 from mooactor import errors
 from mooactor.control.complaints import say
+from mooactor.control.messages import LONGEST_S, readable
 from mooactor.host.program import HAS_ENDED
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.caller import Caller
 from mooactor.process.objects.future import Future
 from mooactor.process.poller import Poller
+from mooactor.process.protocol import Shutdown
 from mooactor.process.told import summary
 
 GRACE_S = 3.0
@@ -235,9 +237,8 @@ class Ending:
 
     def _tell(self, *, grace: float, given_up: list[int]) -> None:
         with contextlib.suppress(errors.ActorUnavailable):  # gone, and the actors too
-            self._parts.agent.tell(
-                op="shutdown", grace=grace, given_up=given_up, why=self._why
-            )
+            grace = min(grace, LONGEST_S)
+            self._parts.agent.tell(Shutdown(grace, given_up, readable(self._why)))
 
     @contextlib.contextmanager
     def _poller(self) -> Iterator[select.poll]:

@@ -20,7 +20,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from mooactor.control.clock import REAL, Clock
-from mooactor.control.lifeline import LifelineClosed, Message, Received
+from mooactor.control.lifeline import LifelineClosed, Received
+from mooactor.control.messages import Message
+from mooactor.process.protocol import Reply
 
 _LONGEST_S = 3600.0  # epoll takes no infinite or very large timeout
 
@@ -36,7 +38,7 @@ class Line(Protocol):
     @property
     def kept(self) -> int: ...
     def post(
-        self, message: Message, fds: Sequence[int] = (), *, hold: bool = False
+        self, message: Message | bytes, fds: Sequence[int] = (), *, hold: bool = False
     ) -> bool: ...
     def flush(self) -> bool: ...
     def receive_nowait(self) -> list[Received]: ...
@@ -47,8 +49,9 @@ class Line(Protocol):
 class Listener(Protocol):
     """The receiver of a lifeline's news."""
 
-    def handle(self, line: Line, message: Message, fds: list[int]) -> None:
-        """Act on a message. The descriptors stay the loop's, which closes them."""
+    def handle(self, line: Line, data: bytes, fds: list[int]) -> None:
+        """Act on a message: these are its bytes. The descriptors stay the loop's, which
+        closes them."""
 
     def line_closed(self, line: Line) -> None:
         """The line has ended; called once."""
@@ -146,8 +149,8 @@ class EventLoop:
         except LifelineClosed:
             self.close_line(line)
             return False
-        for message, fds in received:
-            self._hand_on(listener, line, message, fds)
+        for data, fds in received:
+            self._hand_on(listener, line, data, fds)
         if self.is_open(line):
             self._send_kept(line)
         return bool(received)
@@ -164,17 +167,17 @@ class EventLoop:
         line.give_up()
         self._expect(line, selectors.EVENT_READ)
 
-    def arrived(self, line: Line, message: Message, fds: list[int]) -> None:
+    def arrived(self, line: Line, data: bytes, fds: list[int]) -> None:
         """Hand on a message of a line that is not polled, and close `fds`."""
         listener = self._listeners.get(line)
         if listener is not None:
-            self._hand_on(listener, line, message, fds)
+            self._hand_on(listener, line, data, fds)
 
     def _hand_on(
-        self, listener: Listener, line: Line, message: Message, fds: list[int]
+        self, listener: Listener, line: Line, data: bytes, fds: list[int]
     ) -> None:
         try:
-            listener.handle(line, message, fds)
+            listener.handle(line, data, fds)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -193,7 +196,9 @@ class EventLoop:
             self._expect(line, 0)
             listener.line_closed(line)
 
-    def post(self, line: Line, message: Message, fds: Sequence[int] = ()) -> None:
+    def post(
+        self, line: Line, message: Message | bytes, fds: Sequence[int] = ()
+    ) -> None:
         """Send without ever blocking; the rest goes out later.
 
         An end of the other side is not reported here: its listener hears of it from the
@@ -225,7 +230,7 @@ class EventLoop:
     def reply(self, line: Line, rid: int | None, value: Any, **more: Any) -> None:
         """Answer request `rid`; None: no answer was asked for."""
         if rid is not None:
-            self.post(line, {"ev": "reply", "rid": rid, "value": value, **more})
+            self.post(line, Reply(rid, value, **more))
 
     def _expect(self, line: Line, events: int) -> None:
         """Serve it when one of these happens, but for its being readable while it is

@@ -6,7 +6,8 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
-from mooactor.control.lifeline import Message, Received
+from mooactor.control.lifeline import Received
+from mooactor.control.messages import Message
 
 
 class FarLine(abc.ABC):
@@ -23,8 +24,9 @@ class FarLine(abc.ABC):
         return -1
 
     def post(
-        self, message: Message, fds: Sequence[int] = (), *, hold: bool = False
+        self, message: Message | bytes, fds: Sequence[int] = (), *, hold: bool = False
     ) -> bool:
+        assert not isinstance(message, bytes)  # agents alone hand on what is encoded
         self.hand_on(message, fds)
         return False
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mooactor.host.eventloop import Line
+from mooactor.process.protocol import SeveralHosts
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -84,8 +85,7 @@ class Formations:
             forming.asked[line] = number
 
     def _tell(self, line: Line, number: int, why: str) -> None:
-        news = {"ev": "several_hosts", "number": number, "note": why}
-        self._home.loop.post(line, news)
+        self._home.loop.post(line, SeveralHosts(number, why))
 
     def _actor_at(self, line: Line) -> int:
         actor = self._home.by_line.get(line)

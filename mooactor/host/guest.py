@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One session of another host's on this one; see `remote` for the messages.
+"""One session of another host's on this one; see `protocol` for the messages.
 
 It has a zygote and shared memory of its own. It has a private directory, too, unless it
 is on the machine of the session's driver and can use that one's. It decides nothing:
@@ -26,30 +26,54 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from mooactor.control import incarnations
 from mooactor.control.channel import Channel
-from mooactor.control.lifeline import Message
-from mooactor.control.plain import NotPlain
+from mooactor.control.messages import Malformed, Message, Unsendable, readable
+from mooactor.control.reach import Reach
 from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.fields import Refused
 from mooactor.host.leftovers import Leftovers
+from mooactor.host.members import OF_A_MEMBER, Stop
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import file_of
 from mooactor.host.placement import free_on, lacks
+from mooactor.host.protocol import (
+    MOST_OF_DEVICES,
+    TO_GUEST,
+    Born,
+    Close,
+    Closed,
+    Denied,
+    Dying,
+    Exited,
+    Failed,
+    Kill,
+    Leave,
+    Lost,
+    Now,
+    OfAProcess,
+    Open,
+    Opened,
+    OverLine,
+    Preload,
+    Refused,
+    Reserve,
+    Reserved,
+    Start,
+)
 from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedLines, RelayedOutput
-from mooactor.host.remote_fields import MOST_OF_DEVICES, TO_GUEST, check
-from mooactor.host.resources import Amount, Resources
+from mooactor.host.resources import Resources
 from mooactor.host.site import End, LocalProcess, Process, Site
 from mooactor.process import directories, openfiles
-from mooactor.process.place import Place
+from mooactor.process.needs import Amount
 from mooactor.process.started import bury
 
 _AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
 _MOST_OF_A_NAME = 80
-_OF_BROKERS = ("announce", "still", "hosts", "watch", "standby", "peers")
 
 
 class Guest:
@@ -62,7 +86,7 @@ class Guest:
         loop: EventLoop,
         reaper: Reaper,
         resources: Resources,
-        reach: Message,
+        reach: Reach,
         no_room: Callable[[], str | None],
         on_open: Callable[[Guest, str], None],
         on_end: Callable[[Guest], None],
@@ -101,54 +125,51 @@ class Guest:
         """The home has said something.
 
         Raises:
-          Refused: it is malformed; nothing was done.
+          Refused: that cannot be now; nothing was done.
           OSError: there is no room for it.
         """
-        what = check(message, TO_GUEST)
-        actions: dict[str, Callable[[Message], None]] = {
-            "open": self._open,
-            "reserve": self._reserve,
-            "start": self._start,
-            "line": self._line,
-            "closed": self._close_line,
-            "kill": self._kill,
-            "disown": self._kill,
-            "leave": self._leave,
-            "preload": self._preload,
-            "now": self._note_incarnation,
-            "close": lambda _: self.close(),
+        actions: dict[type[Message], Callable[[Any], None]] = {
+            Open: self._open,
+            Reserve: self._reserve,
+            Start: self._start,
+            OverLine: self._line,
+            Closed: self._close_line,
+            Kill: self._kill,
+            Leave: self._leave,
+            Preload: self._preload,
+            Now: self._note_incarnation,
+            Close: lambda _: self.close(),
         }
-        if self._site is not None or what in ("open", "close"):  # else it was refused
-            actions[what](message)
+        if self._site is not None or isinstance(message, Open | Close):  # else refused
+            actions[type(message)](message)
 
-    def _post(self, what: str, **fields: Any) -> None:
+    def _post(self, message: Message) -> None:
         if self.closed:
             return
-        if "number" in fields:
-            self._relayed.news({"what": what, **fields})
+        if isinstance(message, OfAProcess):
+            self._relayed.news(message)
         else:
-            self._channel.post({"what": what, **fields})
+            self._channel.post(message)
 
-    def _open(self, message: Message) -> None:
+    def _open(self, message: Open) -> None:
         if self._site is not None:
             raise Refused("the session is open already")
         try:
             self._prepare(message)
         except OSError as error:
             why = f"host {self.host} cannot take part: {error}"
-            self._post("opened", why=why)
+            self._post(Opened(readable(why)))
             return
-        about = {"near": self._lock < 0, "files": openfiles.limit()}
-        self._post("opened", why="", **about)
+        self._post(Opened("", self._lock < 0, openfiles.limit()))
 
-    def _prepare(self, message: Message) -> None:
-        place = Place.of_plain(message["place"])
-        if not os.path.isdir(place.cwd):
+    def _prepare(self, message: Open) -> None:
+        place, cwd = message.place, os.fsdecode(message.place.cwd)
+        if not os.path.isdir(cwd):
             raise OSError(
-                f"it has no directory {place.cwd}, in which the program runs: share "
+                f"it has no directory {cwd}, in which the program runs: share "
                 "it, copy it (mooactor run --sync), or name another one (--cwd)"
             )
-        python = message["python"]
+        python = os.fsdecode(message.python)
         if not os.access(python, os.X_OK):
             raise OSError(
                 f"it has no interpreter {python}: install Python and mooactor there, "
@@ -156,9 +177,9 @@ class Guest:
             )
         # Any other guest of this session ends before this one reserves anything. Its
         # home has given that guest's channel up, for it has one at a time to an agent.
-        self._on_open(self, message["session"])
-        self.mark = message["session"]
-        near = machine.accepted(message.get("near"))
+        self._on_open(self, message.session)
+        self.mark = message.session
+        near = machine.accepted(message.near)
         self._directory, self._lock = (near, -1) if near else directories.make()
         nursery = Nursery(
             self._loop,
@@ -170,17 +191,17 @@ class Guest:
             self.host, self._loop, nursery, self._reaper, self._output, where=self.host
         )
         self._site.family = self
-        nursery.configure(place.path, message["argv"], message["preload"])
+        nursery.configure(place.path, message.argv, message.preload)
         nursery.exec_zygote()  # which gets all that by now
 
-    def _reserve(self, message: Message) -> None:
-        holders = [(self.mark, one) for one in message["holders"]]
-        needs, note = Amount.of_plain(message["needs"]), self._no_room() or ""
+    def _reserve(self, message: Reserve) -> None:
+        holders = [(self.mark, one) for one in message.holders]
+        needs, note = message.needs, self._no_room() or ""
         if not note:
             room = self._resources.take_all(holders, needs)
             if room < len(holders):
                 note = self._lacks(needs, room, len(holders))
-        self._post("reserved", number=message["number"], note=note)
+        self._post(Reserved(message.number, note))
 
     def _lacks(self, needs: Amount, room: int = 0, count: int = 1) -> str:
         """Why there is no room for more than so many of them."""
@@ -188,63 +209,64 @@ class Guest:
         shares = self._resources.devices.free
         return lacks(needs, free_on(self.host, free, needs, shares), room, count)
 
-    def _start(self, message: Message) -> None:
+    def _start(self, message: Start) -> None:
         assert self._site is not None
-        number, life = message["number"], message["life"]
+        number, needs = message.number, message.needs
         if number in self._processes:
             raise Refused(f"there is a process {number} already")
-        holder = (self.mark, message["holder"])
-        needs = Amount.of_plain(message["needs"])
+        holder = (self.mark, message.holder)
         why = self._no_room()
         if why is not None:
-            self._post("denied", number=number, note=why)
+            self._post(Denied(number, why))
             return
         grant = self._resources.take(holder, needs)
         if grant is None:
-            self._post("denied", number=number, note=self._lacks(needs))
+            self._post(Denied(number, self._lacks(needs)))
             return
-        life = grant.give(life)
-        life["directory"], life["reach"] = self._directory, self._reach
-        life["away"] = True  # from its home
-        fds = [file_of(data) for data in message.get("parcels") or ()]
+        life = replace(
+            grant.give(message.life),
+            directory=os.fsencode(self._directory),
+            reach=self._reach,
+            away=True,  # from its home
+        )
+        fds = [file_of(data) for data in message.parcels]
         try:
-            process = self._site.start(life, fds, message.get("tries") or 0)
+            process = self._site.start(life, fds, message.tries)
         except (OSError, TypeError) as error:
-            self._post("failed", number=number, note=str(error))
+            self._post(Failed(number, readable(str(error))))
             return
         finally:
             for fd in fds:
                 os.close(fd)
-        self._ids[number] = life["actor_id"] + life["incarnation"]
+        self._ids[number] = life.actor_id + life.incarnation
         self._processes[number] = process
         self._numbers[process] = self._by_line[process.line] = number
 
-    def _line(self, message: Message) -> None:
-        process = self._processes.get(message["number"])
+    def _line(self, message: OverLine) -> None:
+        process = self._processes.get(message.number)
         if process is None:
             return  # it has ended meanwhile
-        said = message["message"]
-        if said.get("ev") == "stop":
+        if message.stops:
             self._note_leftovers(process)
-        fds = [file_of(data) for data in message.get("parcels") or ()]
-        if said.get("ev") == "reply" and "segment" in said:
-            name, size = said.pop("segment")
-            self._loop.post(process.line, said, [self._segments.get(name, size)])
+        fds = [file_of(data) for data in message.parcels]
+        if message.segment is not None:
+            more = [self._segments.get(*message.segment)]
+            self._loop.post(process.line, message.message, more)
         else:
-            self._loop.post(process.line, said, fds)
+            self._loop.post(process.line, message.message, fds)
         for fd in fds:
             os.close(fd)
 
-    def _close_line(self, message: Message) -> None:
-        process = self._processes.get(message["number"])
+    def _close_line(self, message: Closed) -> None:
+        process = self._processes.get(message.number)
         if process is not None:
             self._note_leftovers(process)
             self._loop.close_line(process.line)
             process.line.close()
 
-    def _kill(self, message: Message) -> None:
+    def _kill(self, message: Kill) -> None:
         assert self._site is not None
-        process = self._processes.get(message["number"])
+        process = self._processes.get(message.number)
         if process is None:
             return
         if process.pid is not None:
@@ -258,67 +280,60 @@ class Guest:
         if process.pid is not None:
             self._leftovers.note(process.pid)
 
-    def _leave(self, message: Message) -> None:
-        self._resources.give_back((self.mark, message["holder"]))
+    def _leave(self, message: Leave) -> None:
+        self._resources.give_back((self.mark, message.holder))
 
-    def _preload(self, message: Message) -> None:
+    def _preload(self, message: Preload) -> None:
         assert self._site is not None
-        self._site.preload(message["modules"])
+        self._site.preload(message.modules)
 
-    def _note_incarnation(self, message: Message) -> None:
+    def _note_incarnation(self, message: Now) -> None:
         if self._lock < 0:
             return  # the home has written it, in the same directory
-        incarnation = message.get("incarnation")
-        if incarnation is None:
-            incarnations.forget(self._directory, message["id"])
+        if message.incarnation is None:
+            incarnations.forget(self._directory, message.id)
         else:
-            incarnations.note(self._directory, message["id"], incarnation)
+            incarnations.note(self._directory, message.id, message.incarnation)
 
     # -- what the processes say, and what becomes of them --------------------
 
-    def handle(self, line: Line, message: Message, fds: list[int]) -> None:
-        """A process has said something: the home hears it."""
+    def handle(self, line: Line, data: bytes, fds: list[int]) -> None:
+        """A process has said something: the home hears it, and decodes it."""
         number = self._by_line.get(line)
         if number is None or self.closed:
             return
-        about = {"what": "line", "number": number, "message": message}
         try:
-            self._relayed.said(line, about, fds)
-        except (NotPlain, OSError):  # too large for a message of ours, or no parcel
+            self._relayed.said(line, number, data, fds)
+        except (Unsendable, OSError):  # too large for a message of ours, or no parcel
             self._loop.close_line(line)
 
     def line_closed(self, line: Line) -> None:
         number = self._by_line.get(line)
         if number is not None:
-            self._post("closed", number=number)
+            self._post(Closed(number))
 
     def born(self, process: Process) -> None:
         number = self._numbers[process]
         devices = process.cuda_visible_devices
         if devices is not None:  # anything, if the user has set it
-            devices = devices[:MOST_OF_DEVICES]
-        self._post(
-            "born",
-            number=number,
-            pid=process.pid,
-            cores=process.cores,
-            devices=devices,
-        )
+            devices = readable(devices, MOST_OF_DEVICES)
+        assert process.pid is not None
+        self._post(Born(number, process.pid, process.cores, devices))
 
     def lost(self, process: Process) -> None:
-        self._post("lost", number=self._forget(process))
+        self._post(Lost(self._forget(process)))
 
     def failed(self, process: Process, note: str) -> None:
-        self._post("failed", number=self._forget(process), note=note)
+        self._post(Failed(self._forget(process), readable(note)))
 
     def dying(self, process: Process) -> None:
-        self._post("dying", number=self._numbers[process])
+        self._post(Dying(self._numbers[process]))
 
     def exited(self, process: Process, end: End) -> None:
         self._remove_inbox(self._ids[self._numbers[process]])
         number = self._forget(process)
-        about = {"status": end.status, "stderr": list(end.stderr), "oom": end.oom}
-        news = partial(self._post, "exited", number=number, **about)
+        exited = Exited(number, end.status, list(end.stderr), end.oom)
+        news = partial(self._post, exited)
         self._output.after(cast(LocalProcess, process).readers, news)
 
     def _remove_inbox(self, process_id: int) -> None:
@@ -381,19 +396,18 @@ class FromHome:
         self._guest = guest
         self._stop = stop
 
-    def handle(self, channel: Channel, message: Message) -> None:
+    def handle(self, channel: Channel, data: bytes) -> None:
         """One message of the home's, or of ``mooactor stop``."""
-        if message.get("op") == "stop":
-            by = message.get("by")
-            self._stop(by[:_MOST_OF_A_NAME] if type(by) is str else "mooactor stop")
-            return
-        if message.get("op") in _OF_BROKERS:  # a member that looks for one here
-            channel.close("this is a host, no broker")
-            self._guest.close()
-            return
         try:
-            self._guest.told(message)
-        except (Refused, OSError) as error:
+            message = TO_GUEST.decode(data)
+            if isinstance(message, Stop):
+                self._stop(message.by[:_MOST_OF_A_NAME] or "mooactor stop")
+            elif isinstance(message, OF_A_MEMBER):  # that looks for a broker here
+                channel.close("this is a host, no broker")
+                self._guest.close()
+            else:
+                self._guest.told(message)
+        except (Malformed, Refused, OSError) as error:
             print(f"mooactor: a session ends here: {error!s:.200}", file=sys.stderr)
             self._guest.close(f"its agent cannot go on: {error!s:.200}")
         except Exception as error:  # a bug: not the end of all sessions

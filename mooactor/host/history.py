@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
 from mooactor.control.channel import Channel
 from mooactor.host.printers import Printer
+from mooactor.host.protocol import End, LeftOut, Line
 
 _MOST_LINES = 1000  # kept of one actor
 _MOST_OF_ONE = 1 << 23  # bytes of these
@@ -52,7 +52,7 @@ class Reader:
         self._waiting: deque[_Line] = deque()  # what came later
         self._bytes = 0  # of the latter
         self._left_out = 0  # before its first one
-        self._last: dict[str, Any] | None = None
+        self._last: End | None = None
 
     def add(self, line: _Line) -> None:
         """A new line."""
@@ -62,9 +62,11 @@ class Reader:
             self._bytes -= _cost(self._waiting.popleft())
             self._left_out += 1
 
-    def end(self, **fields: Any) -> None:
+    def end(
+        self, found: bool, label: str | None = None, why: str | None = None
+    ) -> None:
         """After what waits comes nothing but this."""
-        self.follows, self._last = False, {"ev": "end", **fields}
+        self.follows, self._last = False, End(found, label, why)
 
     def send(self, most: int | None = None) -> None:
         """Post what the channel takes: until `most` bytes wait there."""
@@ -94,12 +96,11 @@ class Reader:
 
     def _post(self, number: int, text: bytes, host: str, printer: Printer) -> None:
         line = text.decode(errors="replace")
-        about = {**({"host": host} if host else {}), **printer.plain()}
-        self.channel.post({"ev": "log", "line": line, "stream": number, **about})
+        self.channel.post(Line(line, number, *printer, host))
 
     def _tell_of_gap(self) -> None:
         if self._left_out:
-            self.channel.post({"ev": "left_out", "lines": self._left_out})
+            self.channel.post(LeftOut(self._left_out))
             self._left_out = 0
 
 
@@ -230,7 +231,7 @@ class History:
 
 def end(reader: Reader, label: str, why: str) -> None:
     """The last message to one who follows an actor."""
-    reader.end(found=True, label=label, why=why)
+    reader.end(True, label, why)
 
 
 def is_meant(label: str, name: str) -> bool:

@@ -17,11 +17,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from mooactor.control import incarnations
 from mooactor.control.keys import actor_of
-from mooactor.control.lifeline import Lifeline, Message
+from mooactor.control.lifeline import Lifeline
+from mooactor.control.messages import Message
 from mooactor.host import leaving
 from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
@@ -45,15 +48,19 @@ from mooactor.host.tombstones import Tombstones
 from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
+from mooactor.process.protocol import (
+    Configure,
+    Ended,
+    Event,
+    HostRow,
+    Life,
+    Row,
+    What,
+)
 from mooactor.process.started import bury
 
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
-
-_PER_SESSION = (
-    *("directory", "key", "memory_limit", "network"),
-    *("seed", "setup", "reach"),
-)
 
 
 class Home:
@@ -72,7 +79,7 @@ class Home:
         self.loop = loop
         self.sites = sites
         self.logs = logs
-        self.config: Message | None = None
+        self.config: Configure | None = None
         self.actors: dict[int, Supervised] = {}
         self.living: dict[int, Supervised] = {}  # those that are not over
         self.tombstones = Tombstones(self)  # the others
@@ -88,7 +95,7 @@ class Home:
         self._said: set[str] = set()  # of hosts, to the user
         self.ending = False
         self.how_ended = ""  # in words, once it is `ending`
-        self.on_configured: Callable[[Message], None] | None = None
+        self.on_configured: Callable[[Configure], None] | None = None
         # Hears of each actor that will not run again, after all that it has printed.
         self.on_over: Callable[[Supervised, ExitRecord], None] | None = None
         self.lifetimes = Lifetimes(self)
@@ -100,27 +107,26 @@ class Home:
         loop.watch_line(driver, self.requests)
         loop.watch(driver_process, partial(self._driver_died, driver_process))
 
-    def configure(self, config: Message) -> None:
+    def configure(self, config: Configure) -> None:
         """The first message of the driver's."""
         self.config = config
         self.logs.configure(config)
         self.sites.configure(config)
-        self.sites.here.configure(config["path"], config["argv"])
+        self.sites.here.configure(config.place.path, config.argv)
         if self.on_configured is not None:
             self.on_configured(config)
 
-    def actor_in(self, message: Message, key: str = "id") -> Supervised | None:
-        """The actor of this session that a request is about."""
-        actor_id = message.get(key)
-        if type(actor_id) is not int:
-            return None
-        return self.actors.get(actor_of(actor_id))
+    def actor_of(self, process_id: int) -> Supervised | None:
+        """The actor of this session that has, or had, that process."""
+        return self.actors.get(actor_of(process_id))
 
     @property
     def program(self) -> str:
         """What the session's program is called elsewhere."""
-        config = self.config or {}
-        return named(config.get("argv", []), config.get("pid"), self.sites.here.host)
+        argv, pid = (
+            ([], None) if self.config is None else (self.config.argv, self.config.pid)
+        )
+        return named(argv, pid, self.sites.here.host)
 
     def did(self, what: str = HAS_ENDED) -> str:
         """That the session's program did so, in words for elsewhere."""
@@ -134,7 +140,7 @@ class Home:
     def end(self, grace_s: float) -> None:
         """End the session, as its driver could."""
         by = "mooactor stop"
-        self.tell_driver({"ev": "ended", "by": by})
+        self.tell_driver(Ended(by))
         how = f"{by} ended it; its program is {self.program}"
         self.lifetimes.shut_down(grace_s, how=how)
 
@@ -142,14 +148,14 @@ class Home:
         """Send the driver news of the session itself."""
         self.loop.post(self.driver, message)
 
-    def hosts(self) -> list[Message]:
+    def hosts(self) -> list[HostRow]:
         """For `moo.hosts()`: each host that can have actors of this session, or has."""
-        actors: dict[str, list[Message]] = {}
+        actors: dict[str, list[Row]] = {}
         for actor in self.living.values():
             host = self.sites.host_of(actor.id)
-            actors.setdefault(host, []).append(actor.summary())
+            actors.setdefault(host, []).append(actor.summary(host))
         rows = self.sites.rows()
-        return [{**row, "actors": actors.get(row["name"], [])} for row in rows]
+        return [replace(row, actors=actors.get(row.name, [])) for row in rows]
 
     # -- the loop ----------------------------------------------------------
 
@@ -209,26 +215,25 @@ class Home:
 
     # -- spawning ----------------------------------------------------------
 
-    def spawn(self, actor: Supervised, preload: list[str]) -> None:
+    def spawn(self, actor: Supervised) -> None:
         """Take a new actor in and have its first process started."""
         self.actors[actor.id] = self.living[actor.id] = actor
         self.supervisors.enroll(actor)
-        actor.life["namesakes"] = self.names.give(actor)
+        actor.namesakes = self.names.give(actor)
         if actor.owner is not None:
             actor.owner.owned.add(actor)
             if actor.owner.ending:  # its last words
                 self.lifetimes.kill(actor, "owner")
         if self.ending:
             self.lifetimes.kill(actor, "session")
-        actor.preload = preload
         self.supervisors.start(actor)
 
     @property
     def _files_each(self) -> int:
         """The descriptors that an actor may need in each process."""
-        if self.config is None or self.config.get("reach") is None:
+        if self.config is None or self.config.reach is None:
             return openfiles.PER_ACTOR
-        return openfiles.per_actor_away(self.config["network"].get("stripes"))
+        return openfiles.per_actor_away(self.config.network.stripes)
 
     def _least_files(self) -> tuple[int, str]:
         """The least limit of all processes, and the host that has it; "": this one."""
@@ -261,18 +266,9 @@ class Home:
     def _bear(
         self, actor: Supervised, tries: int = 0, otherwise: ExitRecord | None = None
     ) -> None:
-        assert self.config is not None
-        parcels = {"payload": actor.payload, "snapshot": actor.snapshot}
-        life = {
-            **actor.life,
-            **{key: self.config[key] for key in _PER_SESSION},
-            "actor_id": actor.id,
-            "incarnation": actor.incarnation,
-            "driver": self.config["process_id"],
-            **{key: parcel and parcel.data for key, parcel in parcels.items()},
-            "carried": [key for key, p in parcels.items() if p and p.fds],
-        }
-        fds = [fd for parcel in parcels.values() if parcel for fd in parcel.fds]
+        life = self._life_of(actor)
+        parcels = (actor.payload, actor.snapshot)
+        fds = [fd for parcel in parcels if parcel for fd in parcel.fds]
         try:
             process = self.sites.start(actor, life, fds, tries)
         except NoPlace as error:
@@ -288,6 +284,38 @@ class Home:
         self.placeless.discard(actor)
         actor.begin(process)
         self._by_process[process] = self.by_line[process.line] = actor
+
+    def _life_of(self, actor: Supervised) -> Life:
+        """The description of its next process, for that."""
+        config, request = self.config, actor.request
+        assert config is not None
+        life = Life(
+            actor.id,
+            actor.incarnation,
+            actor.label,
+            request.env,
+            request.threads,
+            config.directory,
+            config.key,
+            config.process_id,
+            config.network,
+            actor.name,
+            actor.namesakes,
+            actor.policy,
+            request.place,
+            request.stream,
+            config.memory_limit,
+            config.seed,
+            config.setup,
+            config.reach,
+        )
+        if actor.payload is not None:
+            life.payload = actor.payload.data
+            life.carried += ["payload"] * len(actor.payload.fds)
+        if actor.snapshot is not None:
+            life.snapshot = actor.snapshot.data
+            life.carried += ["snapshot"] * len(actor.snapshot.fds)
+        return life
 
     def _finds_no_place(
         self, actor: Supervised, why: str, otherwise: ExitRecord | None
@@ -316,9 +344,9 @@ class Home:
 
     # -- news of sites -----------------------------------------------------
 
-    def handle(self, line: Line, message: Message, fds: list[int]) -> None:
+    def handle(self, line: Line, data: bytes, fds: list[int]) -> None:
         """An actor's process has said something."""
-        self.requests.handle(line, message, fds)
+        self.requests.handle(line, data, fds)
 
     def born(self, process: Process) -> None:
         """It has a pid, and the messages that wait for it will arrive."""
@@ -440,7 +468,7 @@ class Home:
         notice = actor.notice(record, following)
         for watcher in list(actor.watchers):
             self.loop.post(watcher, notice)
-        what = "stopped" if actor.unwanted else "died"
+        what: What = "stopped" if actor.unwanted else "died"
         self._tell_monitors(actor, what, record, last=not sequel.back)
         self._remove_inbox(actor.process_id)
         self.whereabouts.process_lost(actor.process_id)
@@ -461,37 +489,40 @@ class Home:
         self.supervisors.carry_out(actor, record, sequel)
         self.lifetimes.settle(actor)
 
-    def _note_incarnation(self, actor: Supervised, following: int | None) -> None:
+    @property
+    def _directory(self) -> str:
         assert self.config is not None
+        return os.fsdecode(self.config.directory)
+
+    def _note_incarnation(self, actor: Supervised, following: int | None) -> None:
         self.sites.note(actor.id, following)
         try:
             if following is None:
-                incarnations.forget(self.config["directory"], actor.id)
+                incarnations.forget(self._directory, actor.id)
             else:
-                incarnations.note(self.config["directory"], actor.id, following)
+                incarnations.note(self._directory, actor.id, following)
         except OSError:
             pass  # the directory was removed: no call reaches anybody any more
 
     def _remove_inbox(self, process_id: int) -> None:
         # The data plane's socket stays: that it refuses is how a dead owner is known.
-        assert self.config is not None
         try:
-            os.unlink(f"{self.config['directory']}/{process_id:016x}")
+            os.unlink(f"{self._directory}/{process_id:016x}")
         except OSError:
             pass  # it never had one
-        bury(self.config["directory"], process_id)
+        bury(self._directory, process_id)
 
     def _tell_monitors(
         self,
         actor: Supervised,
-        what: str,
+        what: What,
         record: ExitRecord | None = None,
         last: bool = False,
     ) -> None:
-        event: dict[str, Any] = {**actor.event(what, record), "last": last}
+        event = Event(what, actor.label, actor.incarnation, record, last)
         actor.last_event = event
         for line, monitor in list(actor.monitors):
-            self.loop.post(line, {**event, "monitor": monitor})
+            self.loop.post(line, replace(event, monitor=monitor))
 
     def is_ready(self, actor: Supervised) -> None:
         """Its constructor has returned; and if it is a supervisor, its children run."""

@@ -19,20 +19,19 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
-from mooactor.control.reach import listening
+from mooactor.control.reach import Reach, listening
 from mooactor.host import janitor, leftovers
 from mooactor.host.agent import kill_children
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome, Guest
 from mooactor.host.leaving import farewell
+from mooactor.host.members import Row, versions
 from mooactor.host.membership import Membership
 from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
-from mooactor.host.versions import versions
 from mooactor.process import dump, openfiles
 from mooactor.process.system import MOUNT_PROC, adopt_orphans, why_no_proc
 
@@ -44,7 +43,7 @@ class Offer:
     name: str
     brokers: list[str]
     secret: bytes = field(repr=False)
-    reach: dict[str, Any] = field(default_factory=dict)
+    reach: Reach
     cpus: int | None = None  # None: all that this process may use; likewise below
     gpus: int | None = None
     memory: int | None = None
@@ -112,25 +111,25 @@ class Keeper:
 
     # -- the cluster ---------------------------------------------------------
 
-    def _announcement(self) -> dict[str, Any]:
+    def _announcement(self) -> Row:
         total = self._resources.total
         free = total - self._resources.reserved()
-        return {
-            "name": self._offer.name,
-            "id": self.node.id.hex(),
-            "address": self.node.address,
-            "kind": "host",
-            "cpus": int(total.cpus),
-            "gpus": int(total.gpus),
-            "memory": int(total.memory),
-            "labels": self._offer.labels,
-            "free": free.plain(),
-            "shares": self._resources.devices.free,
-            "reserved": self._resources.by_session(),
-            "versions": versions(),
-            "sessions": sorted(guest.mark for guest in self._guests if guest.mark),
-            "actors": sum(map(len, self._guests)),
-        }
+        return Row(
+            name=self._offer.name,
+            id=self.node.id.hex(),
+            address=self.node.address,
+            kind="host",
+            cpus=int(total.cpus),
+            gpus=int(total.gpus),
+            memory=int(total.memory),
+            labels=self._offer.labels,
+            free=free.shown(),
+            versions=versions(),
+            sessions=sorted(guest.mark for guest in self._guests if guest.mark),
+            actors=sum(map(len, self._guests)),
+            shares=self._resources.devices.free,
+            reserved=self._resources.by_session(),
+        )
 
     def _on_joined(self, broker: str, notes: list[str]) -> None:
         for note in notes:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, cast
 from mooactor.errors import Kind
 from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord, Unwanted
+from mooactor.process.protocol import Stop
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -97,8 +98,7 @@ class Lifetimes:
         if actor.process is None:
             self.kill(actor)
         else:
-            message = {"ev": "stop", "grace": grace_s}
-            self._home.loop.post(actor.process.line, message)
+            self._home.loop.post(actor.process.line, Stop(grace_s))
 
     def kill_tree(self, actor: Supervised) -> None:
         """End it and all that it owns now."""
@@ -118,7 +118,7 @@ class Lifetimes:
                 continue
             if gently and owned.process is not None:
                 self._is_unwanted(owned, "owner")
-                loop.post(owned.process.line, {"ev": "stop"})
+                loop.post(owned.process.line, Stop())
                 loop.later(STOP_GRACE_S, partial(self.kill, owned, "owner"))
             else:
                 self.kill(owned, "owner")

@@ -21,10 +21,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.output import LineReader
 from mooactor.host.terminal import Terminal, lost
+from mooactor.process.protocol import Configure, Log
 
 _MOST_LOGS = 1 << 24  # bytes for a driver that shows them itself
 _MOST_DIGITS = 18  # of a pid: no more are read
@@ -70,7 +70,7 @@ class Logs:
     def __init__(self, loop: EventLoop, driver: Line) -> None:
         self._loop = loop
         self._driver = driver
-        self._config: Message | None = None
+        self._config: Configure | None = None
         stdout = Terminal(1, on_failure=self._stdout_failed)
         self._streams = {1: _Stream(loop, stdout), 2: _Stream(loop, Terminal(2))}
         self._dropped = 0  # lines for the lifeline
@@ -78,7 +78,7 @@ class Logs:
         #: and of the host that `emit` is told.
         self.history: Callable[[int, str, int, list[bytes], str], None] | None = None
 
-    def configure(self, config: Message) -> None:
+    def configure(self, config: Configure) -> None:
         """Set whether the driver wants lines, and by which way."""
         self._config = config
 
@@ -100,9 +100,9 @@ class Logs:
         if self.history is not None:
             self.history(number, *_label_and_pid(prefix, host), lines, host)
         assert self._config is not None
-        if not self._config["forward_logs"]:
+        if not self._config.forward_logs:
             return
-        if self._config["logs_by_lifeline"]:
+        if self._config.logs_by_lifeline:
             for line in lines:
                 self._send(number, (prefix + line).decode(errors="replace"))
         else:
@@ -116,7 +116,7 @@ class Logs:
         if self._driver.kept > _MOST_LOGS:
             self._dropped += 1
             return
-        self._loop.post(self._driver, {"ev": "log", "stream": number, "line": line})
+        self._loop.post(self._driver, Log(number, line))
 
     def after_round(self) -> None:
         """Once there is room: tell the driver the number of lines that it has

@@ -11,9 +11,9 @@ directory itself, which must be the same one and the user's own.
 from __future__ import annotations
 
 import os
-from typing import Any
 
-from mooactor.control.lifeline import Message
+from mooactor.control.messages import readable
+from mooactor.host.protocol import Invitation
 
 HOST_ID = "MOOACTOR_HOST_ID"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -24,30 +24,30 @@ def _here() -> list[str]:
     with open(_BOOT_ID) as file:
         boot = file.read().strip()
     spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in _NAMESPACES]
-    return [boot, *spaces, os.environ.get(HOST_ID, "")]
+    return [boot, *spaces, readable(os.environ.get(HOST_ID, ""))]
 
 
-def invitation(directory: str) -> Message:
+def invitation(directory: str) -> Invitation | None:
     """To use this directory, for an agent that can."""
     try:
         found = os.stat(directory)
-        same = {"device": found.st_dev, "inode": found.st_ino}
-        return {"machine": _here(), "directory": directory, **same}
+        here = _here()
     except OSError:
-        return {}  # there is no /proc, say
+        return None  # there is no /proc, say
+    return Invitation(here, os.fsencode(directory), found.st_dev, found.st_ino)
 
 
-def accepted(invitation: Any) -> str | None:
+def accepted(invitation: Invitation | None) -> str | None:
     """The directory, if it can be used from here."""
-    if not isinstance(invitation, dict):
+    if invitation is None:
         return None
+    directory = os.fsdecode(invitation.directory)
     try:
-        directory = str(invitation["directory"])
         found = os.stat(directory)
-        same = (invitation["device"], invitation["inode"])
-        if invitation["machine"] != _here() or same != (found.st_dev, found.st_ino):
+        same = (invitation.device, invitation.inode) == (found.st_dev, found.st_ino)
+        if invitation.machine != _here() or not same:
             return None
-    except (OSError, LookupError, ValueError):
+    except (OSError, ValueError):
         return None
     ours = found.st_uid == os.geteuid() and os.access(directory, os.W_OK | os.X_OK)
     return directory if ours else None

@@ -20,7 +20,7 @@ from mooactor.host.addresses import is_reachable
 from mooactor.host.brokerlink import BrokerLink
 from mooactor.host.census import Census
 from mooactor.host.leaving import farewell
-from mooactor.host.rows import Row
+from mooactor.host.members import Row
 
 BEAT_S = 1.0
 TOGETHER_S = 0.05  # changes within this time are announced as one
@@ -38,8 +38,7 @@ class Membership:
     Args:
       node: the agent's.
       addresses: of the brokers, at least one, each ``tcp://ADDR:PORT``.
-      announcement: makes this member's row, without ``op`` (see
-        `mooactor.cluster.announcement` for its fields). Called each second at least.
+      announcement: makes this member's row. Called each second at least.
       later: calls a function after so many seconds.
       watch: whether `hosts` is kept up; only agents that place actors need it.
       on_joined: a broker has taken the announcement; with its address and sentences on
@@ -109,9 +108,10 @@ class Membership:
 
     def _announce_changes(self) -> None:
         self._changed = False
-        row = self.announcement() if not self.closed else {}
-        for link in list(self._links.values()):
-            link.announce(row)
+        if not self.closed:
+            row = self.announcement()
+            for link in list(self._links.values()):
+                link.announce(row)
 
     def _beat(self) -> None:
         if self.closed:

@@ -3,59 +3,45 @@
 
 Requests of processes of this session for actors of the other one go to its home, over
 one channel, and what its home says to them comes back. The other direction has a
-channel of its own; `visitors` is the side that answers:
-
-==========  ========  ================================================================
-message     from      fields
-==========  ========  ================================================================
-names       asker     host, namespace: tell the names of now, and each change. Where
-                      the asker's home listens, the channel itself tells
-named       answerer  name, id, label, handle
-freed       answerer  name
-told        answerer  nothing: these were all names of now
-poll        asker     number, and what the answer depends on: see `neighbors`
-answer      answerer  number, value
-request     asker     line (a number for each process), process (its id), message
-said        answerer  line, message
-closed      asker     line: that process is gone
-over        answerer  program, how: its session has ended, and how; the channel ends
-==========  ========  ================================================================
+channel of its own; `visitors` is the side that answers, and `protocol` has the
+messages.
 
 Invariants:
 
-* Nothing is asked before ``told``: the answerer says it once it has this session for a
-  neighbor, too. So its processes know whom they answer.
+* Nothing is asked before `AllNamed`: the answerer says it once it has this session for
+  a neighbor, too. So its processes know whom they answer.
 * Whatever a process waits for over this channel, it hears of its end: by the answer, or
   by the news that the other session is lost.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mooactor.control.channel import Channel
 from mooactor.control.keys import actor_of
-from mooactor.control.lifeline import Message
+from mooactor.control.messages import Message, encode
 from mooactor.host.asker import SOME_ACTOR, Asker
 from mooactor.host.departed import MOST
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.fields import (
-    MALFORMED,
-    MOST_OF_A_HANDLE,
-    bytes_of,
-    no_more_than,
-    number,
-    required,
-    text,
+from mooactor.host.protocol import (
+    TO_ASKER,
+    AllNamed,
+    Answer,
+    Ask,
+    AskNames,
+    Freed,
+    LineClosed,
+    Named,
+    Over,
+    Poll,
+    Said,
 )
-from mooactor.host.neighbor_fields import checked
-from mooactor.process.checks import MOST_OF_A_NAME
 from mooactor.process.exits import ExitRecord
+from mooactor.process.protocol import NEWS_OF_OTHERS, Served
 
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
-
-_MOST_OF_AN_END = 1 << 13
 
 
 class Neighbor:
@@ -76,7 +62,7 @@ class Neighbor:
         self._channel: Channel | None = None
         self._told = False  # all names that it had at the beginning
         self._end: ExitRecord | None = None  # of its actors, once it has said so
-        self._held: list[Message] = []  # polls, until then
+        self._held: list[Poll] = []  # until then
         self._names: set[str] = set()
         self._labels: dict[int, str] = {}  # of its actors that are known here, by id
         self._askers: dict[Line, Asker] = {}
@@ -86,11 +72,11 @@ class Neighbor:
     def open(self, channel: Channel, host: str, namespace: str) -> None:
         """Ask for its names, from now on; `host` is this home's."""
         self._channel = channel
-        self._post("names", host=host, namespace=namespace)
+        self._post(AskNames(host, namespace))
 
-    def _post(self, what: str, **fields: Any) -> None:
+    def _post(self, message: Message) -> None:
         if self._channel is not None:
-            self._channel.post({"op": what, **fields})
+            self._channel.post(message)
 
     def close(self, why: str) -> None:
         """This session is over."""
@@ -100,10 +86,10 @@ class Neighbor:
 
     # -- questions of this home ----------------------------------------------
 
-    def poll(self, question: Message) -> None:
+    def poll(self, question: Poll) -> None:
         """Have it answer, once it has told its names."""
         if self._told:
-            self._post("poll", **question)
+            self._post(question)
         else:
             self._held.append(question)
 
@@ -115,78 +101,69 @@ class Neighbor:
 
     # -- requests of processes of this session -------------------------------
 
-    def request(self, line: Line, message: Message) -> bool:
-        """Hand on a request of the process at the end of `line`; False: it makes no
-        sense."""
+    def request(self, line: Line, request: Served) -> None:
+        """Hand on a request of the process at the end of `line`."""
         asker = self._askers.get(line)
         if asker is None:
             self._numbers += 1
             asker = self._askers[line] = Asker(self._numbers)
             self._lines[asker.number] = line
-        try:
-            asker.note(message, self._labels.get(actor_of(message["id"]), SOME_ACTOR))
-        except MALFORMED:
-            return False
-        about = {"line": asker.number, "process": self._all.process_of(line) or 0}
-        self._post("request", **about, message=message)
-        return True
+        asker.note(request, self._labels.get(actor_of(request.id), SOME_ACTOR))
+        process_id = self._all.process_of(line) or 0
+        self._post(Ask(asker.number, process_id, encode(request)))
 
     def line_closed(self, line: Line) -> None:
         """A process of this session is gone."""
         asker = self._askers.pop(line, None)
         if asker is not None:
             del self._lines[asker.number]
-            self._post("closed", line=asker.number)
+            self._post(LineClosed(asker.number))
 
     # -- the channel's listener ----------------------------------------------
 
-    def handle(self, channel: Channel, message: Message) -> None:
+    def handle(self, channel: Channel, data: bytes) -> None:
         """A message of the other home's, which has the cluster's key."""
         if channel.peer.hex() != self.id:
             self._give_up(channel, f"another node listens at {channel.address}")
             return
         try:
-            self._act_on(message)
-        except MALFORMED as error:
-            self._give_up(channel, f"it sent a malformed message: {error!r:.200}")
+            self._act_on(TO_ASKER.decode(data))
+        except ValueError as error:
+            self._give_up(channel, f"it sent a malformed message: {error!s:.200}")
 
     def _give_up(self, channel: Channel, why: str) -> None:
         channel.close(why)
         self.channel_closed(channel, why)
 
     def _act_on(self, message: Message) -> None:
-        what = message["ev"]
-        if what == "said":
-            line = self._lines.get(message["line"])
-            said = checked(message["message"])
-            if line is not None and self._askers[line].heard(said):
-                self._loop.post(line, said)
-        elif what == "named":
+        """Raises ValueError: it is malformed."""
+        if isinstance(message, Said):
+            line = self._lines.get(message.line)
+            said = NEWS_OF_OTHERS.decode(message.message)
+            if line is not None and (news := self._askers[line].heard(said)):
+                self._loop.post(line, news)
+        elif isinstance(message, Named):
             self._named(message)
-        elif what == "freed":
-            self._names.discard(message["name"])
-            self._all.names.drop_elsewhere(self, message["name"])
-        elif what == "answer":
-            self._all.polls.answered(self, message["number"], message["value"])
-        elif what == "over":
-            program, how = (
-                text(message, k, _MOST_OF_AN_END) for k in ("program", "how")
-            )
-            self._end = ExitRecord("owner", note=program, ended=how)
-        elif what == "told":
+        elif isinstance(message, Freed):
+            self._names.discard(message.name)
+            self._all.names.drop_elsewhere(self, message.name)
+        elif isinstance(message, Answer):
+            self._all.polls.answered(self, message.number, message.value)
+        elif isinstance(message, Over):
+            self._end = ExitRecord("owner", note=message.program, ended=message.how)
+        elif isinstance(message, AllNamed):
             self._names_told()
 
-    def _named(self, message: Message) -> None:
-        name = text(message, "name", MOST_OF_A_NAME)
-        handle = bytes_of(message, "handle", MOST_OF_A_HANDLE)
-        actor_id, label = number(message, "id"), required(message, "label", str)[:1000]
+    def _named(self, message: Named) -> None:
+        name, actor_id, label = message.name, message.id, message.label[:1000]
         self._names.add(name)
-        no_more_than(MOST, "the list of its names", self._names)
+        if len(self._names) > MOST:
+            raise ValueError(f"it has told more than {MOST} names")
         self._labels.pop(actor_id, None)
         self.has(actor_id)
         self._labels[actor_id] = label
         whose = f"{label} of another session"
-        self._all.names.put_elsewhere(self, name, whose, handle)
+        self._all.names.put_elsewhere(self, name, whose, message.handle)
 
     def _names_told(self) -> None:
         self._told, self.awaited = True, False

@@ -30,18 +30,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mooactor.control.keys import actor_of
-from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
 from mooactor.host.departed import Departed
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.fields import MALFORMED, Refused
+from mooactor.host.members import Row
 from mooactor.host.membership import Membership
 from mooactor.host.names import STARTING, Names
 from mooactor.host.neighbor import Neighbor
 from mooactor.host.polls import Polls
 from mooactor.host.presumed import Presumed
-from mooactor.host.rows import Row
+from mooactor.host.protocol import Refused
 from mooactor.process.exits import ExitRecord
+from mooactor.process.protocol import Locate, Served, Watch
 
 if TYPE_CHECKING:
     from mooactor.host.visitors import Visitor
@@ -86,12 +86,12 @@ class Neighbors:
 
     def on_row(self, row: Row) -> None:
         """A member of the cluster is new, or has changed."""
-        if row["id"] == self._node.id.hex() and not self._begun:
+        if row.id == self._node.id.hex() and not self._begun:
             # The rest of the broker's list comes in the same piece.
             self._loop.later(0.001, self._begin)
-        if row["kind"] == "home" and row.get("namespace") == self.namespace:
+        if row.kind == "home" and row.namespace == self.namespace:
             with contextlib.suppress(ValueError):  # nobody can be reached there
-                self._meet(row["id"], row["name"], row["address"])
+                self._meet(row.id, row.name, row.address)
 
     def _meet(self, node_id: str, host: str, address: str) -> None:
         """There is a session whose home is that node.
@@ -197,7 +197,7 @@ class Neighbors:
     def take(
         self,
         line: Line,
-        message: Message,
+        request: Served,
         otherwise: Callable[[], None],
         guard: Callable[[Callable[[], None]], None],
     ) -> None:
@@ -208,31 +208,21 @@ class Neighbors:
         def act(neighbor: Neighbor | None) -> None:
             if not self._loop.is_open(line):
                 return
-            if neighbor is None:
-                self._presume_dead(line, message)
-                done = self._tell_of_departed(line, message)
-            else:
-                done = neighbor.request(line, message)
-            if not done:
+            if neighbor is not None:
+                neighbor.request(line, request)
+                return
+            if isinstance(request, Watch | Locate):
+                self.presumed.add(line, request.id)
+            answers = self._departed.answer(request)
+            for answer in answers or ():
+                self._loop.post(line, answer)
+            if answers is None:
                 otherwise()
 
         def found(neighbor: Neighbor | None) -> None:
             guard(partial(act, neighbor))
 
-        self._find(actor_of(message["id"]), found)
-
-    def _presume_dead(self, line: Line, message: Message) -> None:
-        if message["op"] in ("watch", "locate"):
-            self.presumed.add(line, message["id"])
-
-    def _tell_of_departed(self, line: Line, message: Message) -> bool:
-        try:
-            answers = self._departed.answer(message)
-        except MALFORMED:
-            return False
-        for answer in answers or ():
-            self._loop.post(line, answer)
-        return answers is not None
+        self._find(actor_of(request.id), found)
 
     def _find(self, actor_id: int, found: Callable[[Neighbor | None], None]) -> None:
         neighbor = self._known.get(actor_id)
@@ -251,7 +241,7 @@ class Neighbors:
             for action in self._seeking.pop(actor_id):
                 action(neighbor)
 
-        self.polls.ask(self._neighbors.values(), end, about="actor", id=actor_id)
+        self.polls.ask(self._neighbors.values(), end, actor_id=actor_id)
 
     def line_closed(self, line: Line) -> None:
         """A process of this session is gone."""
@@ -273,7 +263,7 @@ class Neighbors:
             winner = self._claims.pop(name)
             done(str(label) if label else winner or self.names.taken_by(name))
 
-        self.polls.ask(self._neighbors.values(), end, about="name", name=name)
+        self.polls.ask(self._neighbors.values(), end, name=name)
 
     def has_claimed(self, name: str, asker: bytes) -> bool:
         """Whether our own claim to a name stands against that of another node. If it

@@ -23,13 +23,28 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mooactor.control.lifeline import Lifeline, Message
+from msgspec.structs import replace
+
+from mooactor.control.lifeline import Lifeline
+from mooactor.control.messages import Malformed, Message
 from mooactor.host import zygote
 from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.zygote import (
+    NEWS,
+    Birth,
+    Born,
+    Done,
+    Importing,
+    Prepare,
+    Spare,
+    SpareUsed,
+    Unborn,
+)
+from mooactor.process.protocol import Life
 from mooactor.process.system import kill_group
 
 _MOST_TRIES = 3
@@ -44,7 +59,7 @@ class Child:
     """One process of an actor's, from the request for it until it is reaped."""
 
     number: int
-    life: Message
+    life: Life
     parcels: list[int]  # descriptors that it gets beside its own
     lifeline: Lifeline
     stdout: int
@@ -76,7 +91,7 @@ class Nursery:
         loop: EventLoop,
         *,
         python: str = sys.executable,
-        cwd: str | None = None,
+        cwd: bytes | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """`python`: the interpreter of a zygote that is no fork of this process, `cwd`
@@ -89,7 +104,7 @@ class Nursery:
         self.family: Family | None = None  # set before the first request
         self._unborn: dict[int, Child] = {}
         self._numbers = 0
-        self._config: Message | None = None
+        self._config: Prepare | None = None
         self._modules: list[str] = []
         self._deadly: set[str] = set()  # modules that ended a zygote
         self._importing: str | None = None
@@ -131,14 +146,16 @@ class Nursery:
         """
         if self._cwd is not None and not os.path.isdir(self._cwd):
             raise OSError(
-                f"the directory {self._cwd}, in which the program runs, is gone"
+                f"the directory {os.fsdecode(self._cwd)}, in which the program runs, "
+                "is gone"
             )
         ours, theirs = socket.socketpair()
         try:
             os.set_inheritable(theirs.fileno(), True)
             numbers = [str(theirs.fileno()), str(os.getpid())]
-            path = self._config["path"] if self._config else sys.path
-            program = [self._python, "-c", _PROGRAM, *numbers, ":".join(path)]
+            said = None if self._config is None else self._config.path
+            path = b":".join(map(os.fsencode, sys.path) if said is None else said)
+            program = [self._python, "-c", _PROGRAM, *numbers, os.fsdecode(path)]
             defaults = [signal.SIGINT, signal.SIGCHLD, signal.SIGTTOU]
             variables = {**os.environ, **self._environment}
             pid = os.posix_spawn(self._python, program, variables, setsigdef=defaults)
@@ -149,15 +166,17 @@ class Nursery:
             theirs.close()
         self._watch(pid, ours)
         if self._prepares:  # as the one before it was told; its number counts on
-            self._prepare(self._modules, self._config or {})
+            self._prepare(self._modules, self._config)
 
     def _watch(self, pid: int, ours: socket.socket) -> None:
         self._pid, self._status, self._line = pid, None, Lifeline(ours)
         self._loop.watch_line(self._line, self)
 
-    def configure(self, path: list[str], argv: list[str], modules: list[str]) -> None:
+    def configure(
+        self, path: list[bytes], argv: list[bytes], modules: list[str]
+    ) -> None:
         """Send the zygote the modules to import, and the path to them."""
-        self._config = {"path": path, "argv": argv, "cwd": self._cwd}
+        self._config = Prepare(0, [], path, argv, self._cwd)
         self._modules = list(modules)
         self._prepare(self._modules, self._config)
 
@@ -167,24 +186,24 @@ class Nursery:
         more = [module for module in modules if module not in known]
         if more:
             self._modules += more
-            self._prepare(more, {})
+            self._prepare(more, None)
 
-    def _prepare(self, modules: list[str], config: Message) -> None:
+    def _prepare(self, modules: list[str], config: Prepare | None) -> None:
         self._drop_spare()
         self._prepares += 1
-        message = {"op": "prepare", "number": self._prepares, "modules": modules}
-        self._tell({**message, **config})
+        about = config or Prepare(0, [])
+        self._tell(replace(about, number=self._prepares, modules=modules))
 
     def _tell(self, message: Message, fds: list[int] | None = None) -> None:
         if self._line is not None:
             self._loop.post(self._line, message, fds or [])
 
-    def _take_spare(self, message: Message, fd: int) -> None:
+    def _take_spare(self, message: Spare, fds: list[int]) -> None:
         self._drop_spare()
-        if message["prepared"] != self._prepares:
+        if message.prepared != self._prepares or not fds:
             return  # it lacks what the zygote was told to import meanwhile
         try:
-            self._spare = Lifeline(socket.socket(fileno=os.dup(fd)))
+            self._spare = Lifeline(socket.socket(fileno=os.dup(fds[0])))
         except OSError:
             return  # no descriptor is left for it
         self._loop.watch_line(self._spare, self)
@@ -195,7 +214,7 @@ class Nursery:
 
     # -- births ------------------------------------------------------------
 
-    def ask(self, life: Message, parcels: list[int], tries: int = 0) -> Child:
+    def ask(self, life: Life, parcels: list[int], tries: int = 0) -> Child:
         """Ask for a process. It gets duplicates of the parcels' descriptors.
 
         Raises:
@@ -214,7 +233,7 @@ class Nursery:
             child.theirs.clear()
         return child
 
-    def _conceive(self, life: Message, parcels: list[int]) -> Child:
+    def _conceive(self, life: Life, parcels: list[int]) -> Child:
         self._numbers += 1
         opened: list[int] = []
         try:
@@ -236,14 +255,14 @@ class Nursery:
     def _request(self, child: Child) -> None:
         if self._line is None and (error := self._exec_again()):
             raise OSError(f"the zygote died, and no other one can be started: {error}")
-        message = {"op": "birth", "number": child.number, "life": child.life}
+        message = Birth(child.number, child.life)
         fds = [*child.theirs, *child.parcels]
         if self._spare is None:
             self._tell(message, fds)
         else:
             self._loop.post(self._spare, message, fds)
             self._becoming[self._spare], self._spare = child.number, None
-            self._tell({"op": "spare used"})
+            self._tell(SpareUsed())
         self._unborn[child.number] = child
 
     def disown(self, child: Child) -> None:
@@ -252,38 +271,37 @@ class Nursery:
 
     # -- messages of the zygote --------------------------------------------
 
-    def handle(self, line: Line, message: Message, fds: list[int]) -> None:
-        if message.get("ev") == "spare":
-            self._take_spare(message, fds[0])
+    def handle(self, line: Line, data: bytes, fds: list[int]) -> None:
+        try:
+            message = NEWS.decode(data)
+        except Malformed as error:  # from a module that was imported there
+            print(f"mooactor: the zygote sent nonsense: {error}", file=sys.stderr)
+            self._loop.close_line(line)
             return
-        actions: dict[str, Callable[[Message], None]] = {
-            "born": self._born,
-            "unborn": self._failed,
-            "done": self._done,
-            "importing": self._imports,
-            "prepared": self._prepared,
-        }
-        action = actions.get(message.get("ev", ""))
-        if action is not None:
-            action(message)
+        if isinstance(message, Born):
+            self._born(message)
+        elif isinstance(message, Unborn):
+            child = self._unborn.pop(message.number, None)
+            if child is not None:
+                self._news.failed(child, message.note)
+        elif isinstance(message, Done):
+            why = "the process that should have forked it was killed"
+            self._end_of(message.numbers, why)
+        elif isinstance(message, Spare):
+            self._take_spare(message, fds)
+        elif isinstance(message, Importing):
+            self._importing = message.module
+        else:
+            self._importing = None
 
-    def _born(self, message: Message) -> None:
+    def _born(self, message: Born) -> None:
         self._deaths = 0
-        child = self._unborn.pop(message["number"], None)
+        child = self._unborn.pop(message.number, None)
         if child is None:
-            kill_group(message["pid"])  # disowned; reaped when it is the agent's child
+            kill_group(message.pid)  # disowned; reaped when it is the agent's child
             return
-        child.pid = message["pid"]
+        child.pid = message.pid
         self._news.born(child)
-
-    def _failed(self, message: Message) -> None:
-        child = self._unborn.pop(message["number"], None)
-        if child is not None:
-            self._news.failed(child, message["note"])
-
-    def _done(self, message: Message) -> None:
-        why = "the process that should have forked it was killed"
-        self._end_of(message["numbers"], why)
 
     def _end_of(self, numbers: Iterable[int], why: str) -> None:
         """Those of them that are unborn now will not be born."""
@@ -297,12 +315,6 @@ class Nursery:
             self._news.lost(child)
         else:
             self._news.failed(child, why)
-
-    def _imports(self, message: Message) -> None:
-        self._importing = message["module"]
-
-    def _prepared(self, message: Message) -> None:
-        self._importing = None
 
     def line_closed(self, line: Line) -> None:
         """The zygote is dead, and so is every process in between of its making; or one

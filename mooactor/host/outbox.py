@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from mooactor.control.lifeline import Message
+from mooactor.control.messages import Message
 from mooactor.control.reliable import MAX_QUEUED, Data
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.parcels import contents
@@ -64,7 +64,7 @@ class Outbox:
         become its parcels; the descriptors stay the caller's.
 
         Raises:
-          NotPlain: see `Channel.post`.
+          Unsendable: see `Channel.post`.
           OSError: a parcel cannot be read.
         """
         parts = self._channel.encoded(message, [contents(fd) for fd in fds])

@@ -13,64 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from mooactor.control.lifeline import Message
 from mooactor.host import devices
-from mooactor.host.fields import (
-    MOST_BYTES,
-    MOST_THINGS,
-    Refused,
-    optional,
-    quantity,
-    strings,
-)
-from mooactor.host.resources import ROUNDING, Amount
+from mooactor.process.needs import ROUNDING, Amount, Needs
 
 _MOST_REASONS = 3  # of hosts that have refused
 
 
 class NoPlace(Exception):
     """No choice is possible; its text says what exists and what is missing."""
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What an actor asks of its host."""
-
-    amount: Amount = field(default_factory=Amount)
-    host: str = ""  # empty: any
-    labels: dict[str, str] = field(default_factory=dict)
-    pack: bool = False  # on hosts that are used already; else spread
-
-    @classmethod
-    def of(cls, message: Message) -> Needs:
-        """The fields of a request.
-
-        Raises:
-          Refused: they make no sense.
-        """
-        labels = {} if message.get("labels") is None else strings(message, "labels")
-        amounts = {"num_cpus": 0.0, "num_gpus": 0.0, "memory": 0.0}
-        for key in amounts:
-            if message.get(key) is not None:
-                most = MOST_BYTES if key == "memory" else MOST_THINGS
-                amounts[key] = quantity(message, key, most=most)
-        order = optional(message, "order", str) or "spread"
-        if order not in ("spread", "pack"):
-            raise Refused(f"order={order!r:.40} is neither spread nor pack")
-        return cls(
-            Amount(*amounts.values()),
-            optional(message, "host", str) or "",
-            labels,
-            order == "pack",
-        )
-
-    def __str__(self) -> str:
-        said = [str(self.amount)] if self.amount else []
-        said += [f"label {key}={value}" for key, value in self.labels.items()]
-        return ", ".join(said) or "nothing"
 
 
 @dataclass

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooactor.host.neighbor import Neighbor
+from mooactor.host.protocol import Poll
 
 #: Hears who has answered with a value that is not None, and that value; None and None
 #: if nobody has.
@@ -28,13 +29,20 @@ class Polls:
         self._polls: dict[int, _Poll] = {}
         self._numbers = 0
 
-    def ask(self, neighbors: Iterable[Neighbor], done: Done, **question: Any) -> None:
-        """`question`: the fields that the answer depends on."""
+    def ask(
+        self,
+        neighbors: Iterable[Neighbor],
+        done: Done,
+        *,
+        name: str | None = None,
+        actor_id: int | None = None,
+    ) -> None:
+        """Who has that name, or that actor?"""
         self._numbers += 1
         number = self._numbers
         poll = self._polls[number] = _Poll(done, set(neighbors))
         for neighbor in list(poll.open):
-            neighbor.poll({"number": number, **question})
+            neighbor.poll(Poll(number, name, actor_id))
         self._end_if_over(number)
 
     def answered(self, neighbor: Neighbor, number: int, value: Any) -> None:

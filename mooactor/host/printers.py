@@ -8,7 +8,7 @@ neither tells how many actors have printed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -25,11 +25,6 @@ class Printer(NamedTuple):
     pid: int
     actor: str = ""
     incarnation: int = 0
-
-    def plain(self) -> dict[str, Any]:
-        """For a message."""
-        known = {"id": self.actor, "incarnation": self.incarnation}
-        return {"label": self.label, "pid": self.pid, **(known if self.actor else {})}
 
 
 class Printers:

@@ -9,12 +9,12 @@ HAS_ENDED = "has ended"  # what it did, if nothing more is known
 _MOST = 200  # characters: the end of a path says more than its beginning
 
 
-def called(argv: Sequence[str]) -> str:
+def called(argv: Sequence[bytes]) -> str:
     """By its command line."""
-    return " ".join(argv[:1]) or "an interactive program"
+    return b" ".join(argv[:1]).decode(errors="replace") or "an interactive program"
 
 
-def named(argv: Sequence[str], pid: int | None, host: str) -> str:
+def named(argv: Sequence[bytes], pid: int | None, host: str) -> str:
     """The same, with its process, for those who may know several."""
-    what = "python -c" if argv[:1] == ["-c"] else called(argv)[-_MOST:]
+    what = "python -c" if argv[:1] == [b"-c"] else called(argv)[-_MOST:]
     return f"{what} ({f'pid {pid} ' if pid else ''}on host {host})"

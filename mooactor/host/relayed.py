@@ -14,11 +14,11 @@ from functools import partial
 from itertools import islice
 
 from mooactor.control.channel import Channel
-from mooactor.control.lifeline import Message
 from mooactor.control.reliable import Data
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.output import LineReader
 from mooactor.host.parcels import contents
+from mooactor.host.protocol import OfAProcess, OverLine, Printed
 
 _MOST_KEPT = 1 << 21
 _MOST_PRINTED = 1 << 19  # bytes that the home has not handled yet: it takes 10 ms
@@ -60,8 +60,7 @@ class RelayedOutput:
 
     def _post(self, number: int, prefix: bytes, lines: list[bytes]) -> None:
         text = b"\n".join(lines)
-        message = {"what": "log", "stream": number, "prefix": prefix, "lines": text}
-        self._channel.post(message)
+        self._channel.post(Printed(number, prefix, text))
         cost = len(text) + len(prefix) + _PER_LINE * len(lines) + _PER_MESSAGE
         self._printed += cost
         self._under_way.append((self._channel.posted, cost))
@@ -168,15 +167,17 @@ class RelayedLines:
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def said(self, line: Line, message: Message, fds: Sequence[int] = ()) -> None:
-        """Post what a process has said: once there is room. The contents of `fds`
-        become its parcels; the descriptors stay the caller's.
+    def said(
+        self, line: Line, number: int, data: bytes, fds: Sequence[int] = ()
+    ) -> None:
+        """Post what the process of that number has said: once there is room. The
+        contents of `fds` become its parcels; the descriptors stay the caller's.
 
         Raises:
-          NotPlain: it is too large, or too deep.
+          Unsendable: it is too large.
           OSError: a parcel cannot be read.
         """
-        number = message["number"]
+        message = OverLine(number, data, False, None, [])
         parts = self._channel.encoded(message, [contents(fd) for fd in fds])
         if number in self._waiting or not self._has_room():
             self._wait(number, parts)
@@ -185,9 +186,9 @@ class RelayedLines:
         else:
             self._channel.post_encoded(parts)
 
-    def news(self, message: Message) -> None:
+    def news(self, message: OfAProcess) -> None:
         """Post what has become of a process."""
-        number = message["number"]
+        number = message.number
         if number in self._waiting:
             self._wait(number, self._channel.encoded(message))
         else:

@@ -1,41 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A home's side of another host: its agent starts the processes there.
 
-The messages between a home and a `guest.Guest`, over one channel. A process has a
-number, given by the home; ``line`` messages are what goes over its lifeline, both ways,
-and bytes stand for descriptors.
-
-=========  ======  ===================================================================
-message    from    fields
-=========  ======  ===================================================================
-open       home    session (its mark), place, python, argv, preload, near (the session's
-                   directory, for an agent on the same machine: see `machine`)
-opened     guest   near: whether it uses that directory, files: the limit of its
-                   processes on open ones; or ``why`` it cannot be
-reserve    home    number, holders, needs: of each, for all of them or for none
-reserved   guest   number, note: why they cannot have it; empty: they have
-start      home    number, life, parcels, holder, needs, tries: how often this process
-                   was lost before
-born       guest   number, pid, cores that it is bound to, devices: its
-                   CUDA_VISIBLE_DEVICES, if that is set
-lost       guest   number
-failed     guest   number, note
-denied     guest   number, note: there is not enough left of what it needs
-line       both    number, message, parcels
-closed     guest   number: the process has closed its line, or the home has
-dying      guest   number
-exited     guest   number, status, stderr, oom
-kill       home    number
-disown     home    number
-leave      home    holder: give back what this actor had reserved
-preload    home    modules
-now        home    id, incarnation: which one of an actor is next; without, it is over
-log        guest   stream, prefix, lines: of one process, joined by newlines
-close      home    nothing: the session is over
-=========  ======  ===================================================================
-
-Invariant: all that a process said and printed comes before its ``exited``, because a
-channel keeps the order. When the channel closes, the home takes all processes of it for
+The messages between a home and a `guest.Guest`, over one channel, are those of
+`protocol`. When the channel closes, the home takes all processes of it for
 dead, and the guest kills them: neither asks the other.
 """
 
@@ -45,23 +12,47 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from mooactor.control.lifeline import Message
+from mooactor.control.messages import Malformed, Message, encode
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.farline import FarLine
-from mooactor.host.fields import Refused
 from mooactor.host.outbox import Outbox
 from mooactor.host.parcels import file_of
-from mooactor.host.remote_fields import TO_HOME, check
+from mooactor.host.protocol import (
+    TO_HOME,
+    Born,
+    Close,
+    Closed,
+    Denied,
+    Dying,
+    Exited,
+    Failed,
+    Kill,
+    Leave,
+    Lost,
+    Now,
+    OfAProcess,
+    Open,
+    Opened,
+    OverLine,
+    Preload,
+    Printed,
+    Refused,
+    Reserve,
+    Reserved,
+    Start,
+)
 from mooactor.host.site import End, Family, Process
+from mooactor.process.needs import Amount
+from mooactor.process.protocol import Life, Reply, Stop
 
 if TYPE_CHECKING:
     from mooactor.control.channel import Channel
 
 
-_OF_ONE_THAT_IS_BORN = ("dying", "exited")
-_OF_ANY = ("line", "closed")
+_OF_ONE_THAT_IS_BORN = (Dying, Exited)
+_OF_ANY = (OverLine, Closed)
 _NONSENSE = "it sent a message that cannot be acted on"
 
 
@@ -73,10 +64,12 @@ class RemoteLine(FarLine):
         self._site = site
 
     def hand_on(self, message: Message, fds: Sequence[int]) -> None:
-        self._site.post("line", number=self.number, message=message, fds=fds)
+        segment = message.segment if isinstance(message, Reply) else None
+        stops, data = isinstance(message, Stop), encode(message)
+        self._site.post(OverLine(self.number, data, stops, segment, []), fds)
 
     def close(self) -> None:
-        self._site.post("closed", number=self.number)
+        self._site.post(Closed(self.number))
 
 
 @dataclass(eq=False)
@@ -109,7 +102,7 @@ class News(Family, Protocol):
 
 #: Called with the site, why it has not reserved that, "" if it has, and whether it can
 #: take part at all.
-Reserved = Callable[["RemoteSite", str, bool], None]
+Heard = Callable[["RemoteSite", str, bool], None]
 
 
 class RemoteSite:
@@ -122,7 +115,7 @@ class RemoteSite:
         self._news = news
         self._outbox: Outbox | None = None  # once there is a channel
         self._processes: dict[int, RemoteProcess] = {}
-        self._asked: dict[int, Reserved] = {}
+        self._asked: dict[int, Heard] = {}
         self._numbers = 0
         self._preloaded: set[str] = set()
         self.closed = False
@@ -132,25 +125,27 @@ class RemoteSite:
     def __len__(self) -> int:
         return len(self._processes)
 
-    def open(self, channel: Channel, **fields: Any) -> None:
+    def open(self, channel: Channel, message: Open) -> None:
         """Have the session hosted at the other end."""
         self._outbox = Outbox(channel, self._loop)
-        self.post("open", **fields)
+        self.post(message)
 
-    def post(self, what: str, fds: Sequence[int] = (), **fields: Any) -> None:
-        """Send one message of the table; dropped once the channel is closed."""
+    def post(self, message: Message, fds: Sequence[int] = ()) -> None:
+        """Send one message to a guest; dropped once the channel is closed."""
         if not self.closed and self._outbox is not None:
             # The home has what is in a start until that actor is over.
-            self._outbox.post({"what": what, **fields}, fds, patient=what == "start")
+            self._outbox.post(message, fds, patient=isinstance(message, Start))
 
     # -- for the home ------------------------------------------------------
 
     def start(
         self,
-        life: Message,
+        life: Life,
         fds: Sequence[int],
         tries: int = 0,
-        **reserved: Any,
+        *,
+        holder: int,
+        needs: Amount,
     ) -> RemoteProcess:
         """As `site.Place` has it; TypeError: it is larger than a message may be."""
         if self.closed:
@@ -160,15 +155,14 @@ class RemoteSite:
         process = RemoteProcess(line, tries + 1)
         self._processes[line.number] = process
         self._loop.watch_line(line, self._news)
-        about = {"number": line.number, "life": life, "tries": tries}
         try:
-            self.post("start", fds, **about, **reserved)
+            self.post(Start(line.number, life, holder, needs, tries, []), fds)
         except BaseException:  # its host has never heard of it, nor will its home
             self._let_go(process)
             raise
         return process
 
-    def reserve(self, holders: Sequence[int], needs: Message, then: Reserved) -> None:
+    def reserve(self, holders: Sequence[int], needs: Amount, then: Heard) -> None:
         """Have as much reserved for each of these actors, or nothing; `then` is called
         once, later or at once."""
         if self.closed:
@@ -176,45 +170,44 @@ class RemoteSite:
             return
         self._numbers += 1
         self._asked[self._numbers] = then
-        number, holders = self._numbers, list(holders)
-        self.post("reserve", number=number, holders=holders, needs=needs)
+        self.post(Reserve(self._numbers, list(holders), needs))
 
     def preload(self, modules: list[str]) -> None:
         more = [module for module in modules if module not in self._preloaded]
         if more:
             self._preloaded.update(more)
-            self.post("preload", modules=more)
+            self.post(Preload(more))
 
     def kill(self, process: Process) -> None:
         assert isinstance(process, RemoteProcess)
-        self.post("kill", number=process.line.number)
+        self.post(Kill(process.line.number))
 
     def disown(self, process: Process) -> None:
         assert isinstance(process, RemoteProcess)
-        self.post("disown", number=process.line.number)
+        self.post(Kill(process.line.number))
         self._let_go(process)
 
     def leave(self, holder: int) -> None:
         """An actor does not run there any more: give back what it had reserved."""
-        self.post("leave", holder=holder)
+        self.post(Leave(holder))
 
     def note(self, actor_id: int, incarnation: int | None) -> None:
         """Leave a note of an actor's next incarnation there; see `incarnations`."""
-        self.post("now", id=actor_id, incarnation=incarnation)
+        self.post(Now(actor_id, incarnation))
 
     def close(self) -> None:
         """The session is over: nothing of it shall run there."""
         if self._outbox is not None:
-            self._outbox.close({"what": "close"})
+            self._outbox.close(Close())
         self._end("the session has ended")
 
     # -- the channel's listener --------------------------------------------
 
-    def handle(self, channel: Channel, message: Message) -> None:
+    def handle(self, channel: Channel, data: bytes) -> None:
         """A message of the guest's, from an authenticated agent of this cluster."""
         try:
-            self._act_on(channel, message)
-        except Refused as error:
+            self._act_on(channel, TO_HOME.decode(data))
+        except (Malformed, Refused) as error:
             self._refuse(channel, f"{_NONSENSE}: {error!s:.200}")
         except OSError as error:  # of this host: there is no descriptor left, say
             self._refuse(channel, f"this host cannot act on its messages: {error}")
@@ -227,51 +220,55 @@ class RemoteSite:
         self._end(why, begun=True)
 
     def _act_on(self, channel: Channel, message: Message) -> None:
-        what = check(message, TO_HOME)
-        if what == "log":
-            lines = message["lines"].split(b"\n")
-            self._news.log(self.host, message["stream"], message["prefix"], lines)
-        elif what == "opened":
-            self.near = message.get("near") is True
-            self.files = message.get("files") or 0
-            if message.get("why"):
+        if isinstance(message, Printed):
+            lines = message.lines.split(b"\n")
+            self._news.log(self.host, message.stream, message.prefix, lines)
+        elif isinstance(message, Opened):
+            self.near, self.files = message.near, message.files
+            if message.why:
                 channel.close()
-                self._end(message["why"], begun=False)
-        elif what == "reserved":
-            if then := self._asked.pop(message["number"], None):
-                then(self, message["note"], True)
-        elif process := self._processes.get(message["number"]):
-            born = process.pid is not None
-            if what not in _OF_ANY and born != (what in _OF_ONE_THAT_IS_BORN):
-                raise Refused(f"process {message['number']} cannot be {what} now")
-            self._of_process(process, what, message)
+                self._end(message.why, begun=False)
+        elif isinstance(message, Reserved):
+            if then := self._asked.pop(message.number, None):
+                then(self, message.note, True)
+        elif isinstance(message, OfAProcess) and (
+            process := self._processes.get(message.number)
+        ):
+            self._refuse_out_of_turn(process, message)
+            self._of_process(process, message)
 
-    def _of_process(self, process: RemoteProcess, what: str, message: Message) -> None:
-        if what == "line":
-            fds = [file_of(data) for data in message.get("parcels") or ()]
-            self._loop.arrived(process.line, message["message"], fds)
-        elif what == "born":
-            process.pid, process.cores = message["pid"], message["cores"]
-            process.cuda_visible_devices = message.get("devices")
+    def _refuse_out_of_turn(self, process: RemoteProcess, message: OfAProcess) -> None:
+        of_one_born = isinstance(message, _OF_ONE_THAT_IS_BORN)
+        if not isinstance(message, _OF_ANY) and of_one_born != bool(process.pid):
+            what = type(message).__name__
+            raise Refused(f"process {message.number} cannot be {what} now")
+
+    def _of_process(self, process: RemoteProcess, message: OfAProcess) -> None:
+        if isinstance(message, OverLine):
+            fds = [file_of(data) for data in message.parcels]
+            self._loop.arrived(process.line, message.message, fds)
+        elif isinstance(message, Born):
+            process.pid, process.cores = message.pid, message.cores
+            process.cuda_visible_devices = message.devices
             self._news.born(process)
-        elif what == "closed":
+        elif isinstance(message, Closed):
             self._loop.close_line(process.line)
-        elif what == "dying":
+        elif isinstance(message, Dying):
             self._news.dying(process)
         else:
-            self._ended(process, what, message)
+            self._ended(process, message)
 
-    def _ended(self, process: RemoteProcess, what: str, message: Message) -> None:
+    def _ended(self, process: RemoteProcess, message: OfAProcess) -> None:
         self._let_go(process)
-        if what == "lost":
+        if isinstance(message, Lost):
             self._news.lost(process)
-        elif what == "failed":
-            self._news.failed(process, f"on host {self.host}: {message['note']}")
-        elif what == "denied":
-            self._news.denied(process, self.host, message["note"])
-        elif what == "exited":
-            stderr = tuple(message["stderr"])
-            self._news.exited(process, End(message["status"], stderr, message["oom"]))
+        elif isinstance(message, Failed):
+            self._news.failed(process, f"on host {self.host}: {message.note}")
+        elif isinstance(message, Denied):
+            self._news.denied(process, self.host, message.note)
+        elif isinstance(message, Exited):
+            end = End(message.status, tuple(message.stderr), message.oom)
+            self._news.exited(process, end)
 
     def _let_go(self, process: RemoteProcess) -> None:
         del self._processes[process.line.number]

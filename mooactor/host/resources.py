@@ -10,79 +10,18 @@ what one uses, but that it sees no other GPU than its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from mooactor.control.lifeline import Message
+from msgspec.structs import replace
+
 from mooactor.host.cores import Cores
 from mooactor.host.devices import Devices, visible
+from mooactor.process.needs import Amount
+from mooactor.process.protocol import Life, packed
 from mooactor.tensors.limits import cpu_quota, memory_in_reach, processors
 
 Holder = tuple[str, int]  # the session, which has one guest here, and the actor's id
-ROUNDING = 1e-9  # of sums of amounts
-
-
-@dataclass(frozen=True)
-class Amount:
-    """Processors, GPUs and bytes of memory: needed, reserved, or there."""
-
-    cpus: float = 0.0
-    gpus: float = 0.0
-    memory: float = 0.0
-
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(
-            self.cpus + other.cpus, self.gpus + other.gpus, self.memory + other.memory
-        )
-
-    def __sub__(self, other: Amount) -> Amount:
-        return Amount(
-            self.cpus - other.cpus, self.gpus - other.gpus, self.memory - other.memory
-        )
-
-    def __bool__(self) -> bool:
-        return any((self.cpus, self.gpus, self.memory))
-
-    def fits(self, room: Amount) -> bool:
-        """Whether `room` has as much of each."""
-        return (
-            self.cpus <= room.cpus + ROUNDING
-            and self.gpus <= room.gpus + ROUNDING
-            and self.memory <= room.memory + ROUNDING
-        )
-
-    def plain(self) -> dict[str, Any]:
-        """For a frame; `of_plain` is its inverse."""
-        return {"cpus": self.cpus, "gpus": self.gpus, "memory": self.memory}
-
-    @classmethod
-    def of_plain(cls, plain: Mapping[str, Any]) -> Amount:
-        """The amount that `plain` stands for; what is no number there counts as 0."""
-
-        def number(key: str) -> float:
-            found = plain.get(key)
-            return float(found) if isinstance(found, int | float) else 0.0
-
-        return cls(number("cpus"), number("gpus"), number("memory"))
-
-    def __str__(self) -> str:
-        return self.like(self)
-
-    def like(self, asked: Amount) -> str:
-        """In words, as far as the kinds that `asked` has."""
-        said = []
-        if asked.cpus:
-            said.append(f"{self.cpus:g} CPU{_s(self.cpus)}")
-        if asked.gpus:
-            said.append(f"{self.gpus:g} GPU{_s(self.gpus)}")
-        if asked.memory:
-            said.append(f"{max(0.0, self.memory) / 2**30:.3g} GiB")
-        return ", ".join(said) or "nothing"
-
-
-def _s(number: float) -> str:
-    return "" if number == 1 else "s"
 
 
 class Grant(NamedTuple):
@@ -91,10 +30,10 @@ class Grant(NamedTuple):
     variables: dict[str, str]  # for its environment
     cores: list[int]  # to run on; empty: on all
 
-    def give(self, life: Message) -> Message:
+    def give(self, life: Life) -> Life:
         """The description of the actor's process, with that in it."""
-        env = {**life["env"], **self.variables}
-        return {**life, "env": env, "cores": self.cores}
+        env = {**life.env, **packed(self.variables)}
+        return replace(life, env=env, cores=self.cores)
 
 
 class Resources:
@@ -186,7 +125,7 @@ class Resources:
                 found += amount
         return found
 
-    def by_session(self) -> dict[str, Any]:
-        """What each session has reserved, for a frame."""
+    def by_session(self) -> dict[str, Amount]:
+        """What each session has reserved."""
         sessions = {owner for owner, _ in self._reserved}
-        return {one: self.reserved(one).plain() for one in sorted(sessions)}
+        return {one: self.reserved(one).shown() for one in sorted(sessions)}

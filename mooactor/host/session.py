@@ -16,8 +16,7 @@ from typing import Any
 from mooactor import errors
 from mooactor.control.complaints import say
 from mooactor.control.keys import new_process_id, new_session_key, session_mark
-from mooactor.control.lifeline import Lifeline, Message
-from mooactor.control.reach import Reach
+from mooactor.control.lifeline import Lifeline
 from mooactor.host import leftovers
 from mooactor.host.driver_joins import Joining, await_joined
 from mooactor.host.ending import (
@@ -35,6 +34,7 @@ from mooactor.process.actor import breakpoints
 from mooactor.process.agent_client import AGENT_DIED
 from mooactor.process.current import set_current_runtime
 from mooactor.process.place import Place, host_name
+from mooactor.process.protocol import Configure, Log
 from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
 from mooactor.process.system import MOUNT_PROC, why_no_proc
@@ -103,19 +103,27 @@ class Session:
         with Hurry().watch(deliver=True), standard.held():
             self._start_agent(debug, place)
             lifeline = Lifeline(self._lines[0])
-            config = _config(self.directory, key, logs, memory, self.modules(), network)
             lifeline.send(
-                {
-                    **config,
-                    **_joining(membership),
-                    "process_id": process_id,
-                    "seed": seed,
-                    "setup": setup,
-                    "path": place.path,
-                    "place": place.plain(),
-                    "reach": reach,
-                    "mark": session_mark(own_key).hex(),
-                }
+                Configure(
+                    os.fsencode(self.directory),
+                    key,
+                    process_id,
+                    session_mark(own_key).hex(),
+                    place,
+                    os.fsencode(sys.executable),
+                    [os.fsencode(str(word)) for word in sys.argv],
+                    [str(module) for module in self.modules()],
+                    network,
+                    forward_logs=logs,
+                    logs_by_lifeline=not _stdout_is_descriptor(),
+                    local=membership is None or membership.local,
+                    pid=os.getpid(),
+                    memory_limit=memory,
+                    seed=seed,
+                    setup=setup,
+                    reach=reach,
+                    cluster=None if membership is None else membership.cluster(),
+                )
             )
             self.runtime = Runtime(
                 self.directory,
@@ -126,7 +134,7 @@ class Session:
                 network=network,
                 streams=Streams.of_driver(seed),
                 origin=place,
-                reach=Reach.of_plain(reach),
+                reach=reach,
             )
             self._take_part(sigusr1)
         if membership is not None:
@@ -142,7 +150,7 @@ class Session:
             environment[breakpoints.VARIABLE] = str(int(debug))
         environment[leftovers.VARIABLE] = os.urandom(8).hex()
         line, driver = self._lines[1].fileno(), self._fds[-1]
-        path = ":".join(place.path)
+        path = b":".join(place.path)
         self._agent = subprocess.Popen(
             [sys.executable, "-c", _AGENT, str(line), path, str(driver)],
             pass_fds=(line, *self._fds),
@@ -284,35 +292,6 @@ def _pidfd() -> int:
         ) from error
 
 
-def _config(
-    directory: str,
-    key: bytes,
-    logs: bool,
-    memory: int | None,
-    preload: list[str],
-    network: Network,
-) -> Message:
-    return {
-        "op": "configure",
-        "directory": directory,
-        "key": key,
-        "forward_logs": logs,
-        "logs_by_lifeline": not _stdout_is_descriptor(),
-        "memory_limit": memory,
-        "network": network.plain(),
-        "preload": [str(module) for module in preload],
-        "argv": [str(word) for word in sys.argv],
-        "pid": os.getpid(),
-        "python": sys.executable,
-    }
-
-
-def _joining(membership: Joining | None) -> Message:
-    if membership is None:
-        return {"cluster": None, "local": True}
-    return {"cluster": membership.plain(), "local": membership.local}
-
-
 def _stdout_is_descriptor() -> bool:
     """Whether descriptor 1 leads to the same place as `print`; not so in a notebook."""
     try:
@@ -321,9 +300,9 @@ def _stdout_is_descriptor() -> bool:
         return False
 
 
-def _print_log(message: Message) -> None:
-    stream = sys.stdout if message["stream"] == 1 else sys.stderr
-    print(message["line"], file=stream, flush=True)
+def _print_log(message: Log) -> None:
+    stream = sys.stdout if message.stream == 1 else sys.stderr
+    print(message.line, file=stream, flush=True)
 
 
 _session: Session | None = None

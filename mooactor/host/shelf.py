@@ -6,8 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from mooactor.control.lifeline import Message
-from mooactor.host.fields import Refused, optional
+from mooactor.host.protocol import Refused
 from mooactor.process.parcel import Parcel
 
 
@@ -29,15 +28,14 @@ class Shelf:
         entry[1] += 1
         return Parcel(None, entry[0])
 
-    def carried(self, message: Message, key: str, fds: Sequence[int]) -> Parcel:
-        """The parcel of a request: the bytes of a field, or the one descriptor.
+    def carried(self, data: bytes | None, fds: Sequence[int]) -> Parcel:
+        """The parcel of a request: its bytes, or the one descriptor.
 
         Raises:
           Refused: it has neither, or both.
         """
-        data = optional(message, key, bytes)
         if (data is None) != (len(fds) == 1):
-            raise Refused(f"{key} is either bytes or one descriptor")
+            raise Refused("a parcel is either bytes or one descriptor")
         return self.keep(data, fds[0] if fds else None)
 
     def drop(self, parcel: Parcel | None) -> None:

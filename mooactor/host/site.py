@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from mooactor.control.lifeline import Message
 from mooactor.host import devices
 from mooactor.host.eventloop import EventLoop, Line, Listener
 from mooactor.host.logs import Output, prefix_of
 from mooactor.host.nursery import Child, Nursery
 from mooactor.host.output import LineReader
 from mooactor.host.reaper import Reaper
+from mooactor.process.protocol import Life, unpacked
 from mooactor.process.system import kill_group
 
 
@@ -79,7 +79,7 @@ class Place(Protocol):
     def host(self) -> str:
         """The name of its host."""
 
-    def start(self, life: Message, fds: Sequence[int], tries: int = 0) -> Process:
+    def start(self, life: Life, fds: Sequence[int], tries: int = 0) -> Process:
         """Have a process started; `fds` are of its parcels, and stay the caller's.
 
         Raises:
@@ -109,11 +109,11 @@ class LocalProcess:
 
     @property
     def cores(self) -> list[int]:
-        return list(self.child.life.get("cores", ()))
+        return list(self.child.life.cores)
 
     @property
     def cuda_visible_devices(self) -> str | None:
-        return devices.set_for(self.child.life["env"])
+        return devices.set_for(unpacked(self.child.life.env))
 
     @property
     def line(self) -> Line:
@@ -161,13 +161,13 @@ class Site:
 
     # -- for the home ------------------------------------------------------
 
-    def start(self, life: Message, fds: Sequence[int], tries: int = 0) -> Process:
+    def start(self, life: Life, fds: Sequence[int], tries: int = 0) -> Process:
         child = self._nursery.ask(life, list(fds), tries)
         process = self._by_child[child] = LocalProcess(child)
         self._loop.watch_line(child.lifeline, self._news)
         return process
 
-    def configure(self, path: list[str], argv: list[str]) -> None:
+    def configure(self, path: list[bytes], argv: list[bytes]) -> None:
         """What the driver's program has of these, its actors have."""
         self._nursery.configure(path, argv, [])
 
@@ -201,7 +201,7 @@ class Site:
         process = self._by_child[child]
         assert child.pid is not None
         self._by_pid[child.pid] = process
-        label = child.life["label"]
+        label = child.life.label
         prefix = prefix_of(label, child.pid, self._where)
         begin = partial(self._output.begin, prefix=prefix)
         process.readers = (begin(1, child.stdout), begin(2, child.stderr))

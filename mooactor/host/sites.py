@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from mooactor.control.lifeline import Message
-from mooactor.host.placement import Candidate, Needs, NoPlace, choose
+from mooactor.host.placement import Candidate, NoPlace, choose
 from mooactor.host.remote import RemoteSite
-from mooactor.host.resources import Amount, Grant, Resources
+from mooactor.host.resources import Grant, Resources
 from mooactor.host.site import Process, Site
 from mooactor.host.supervised import Supervised
+from mooactor.process.needs import Amount, Needs
+from mooactor.process.protocol import Amounts, Configure, HostRow, Life
 
 if TYPE_CHECKING:
     from mooactor.host.cluster import Cluster
@@ -53,7 +54,7 @@ class Sites:
         self.here = here
         self._resources = resources
         self.cluster: Cluster | None = None  # set once the session has joined one
-        self._config: Message = {}
+        self._config: Configure | None = None
         self._offers_here = True
         self._placed: dict[int, _Place] = {}  # by actor
         # By actor that is placed: the site of its last process, if it had one there, or
@@ -64,10 +65,10 @@ class Sites:
         self._sites: dict[str, RemoteSite] = {}
         self._incarnations: dict[int, int] = {}  # of actors that were restarted
 
-    def configure(self, config: Message) -> None:
+    def configure(self, config: Configure) -> None:
         """The session's options are known."""
         self._config = config
-        self._offers_here = config["local"]
+        self._offers_here = config.local
 
     # -- placement -----------------------------------------------------------
 
@@ -99,21 +100,24 @@ class Sites:
         told, own = Amount(gpus=mine.gpus), Amount(gpus=now.gpus)
         return told.fits(own) and own.fits(told)
 
-    def rows(self) -> list[Message]:
-        """The hosts for `moo.hosts()`: those that can have actors now, this one first
-        and the others by name."""
+    def rows(self) -> list[HostRow]:
+        """The hosts for `moo.hosts()`, without their actors: those that can have some
+        now, this one first and the others by name."""
         addresses = {}
         if self.cluster is not None:
             addresses = self.cluster.addresses(self.here.host)
         return [
-            {
-                "name": one.name,
-                "address": addresses.get(one.name, ""),
-                **_amounts(one.total),
-                "labels": one.labels,
-                "free": _amounts(one.free),
-                "alive": True,
-            }
+            HostRow(
+                one.name,
+                addresses.get(one.name, ""),
+                (total := _shown_of(one.total)).cpus,
+                total.gpus,
+                total.memory,
+                one.labels,
+                _shown_of(one.free),
+                True,
+                [],
+            )
             for one in sorted(self.candidates(), key=_own_first)
         ]
 
@@ -239,7 +243,7 @@ class Sites:
     # -- processes -----------------------------------------------------------
 
     def start(
-        self, actor: Supervised, life: Message, fds: Sequence[int], tries: int
+        self, actor: Supervised, life: Life, fds: Sequence[int], tries: int
     ) -> Process:
         """Have the next process of an actor started on its host.
 
@@ -251,14 +255,13 @@ class Sites:
         host, needs, here = self._placed[actor.id]
         if here:
             grant = self._take(actor.id, needs) or Grant({}, [])
-            self.here.preload(actor.preload)
+            self.here.preload(actor.request.preload)
             process = self.here.start(grant.give(life), fds, tries)
             self._started[actor.id] = self.here
             return process
         site = self._site(host)
-        site.preload(actor.preload)
-        needed = needs.amount.plain()
-        remote = site.start(life, fds, tries, holder=actor.id, needs=needed)
+        site.preload(actor.request.preload)
+        remote = site.start(life, fds, tries, holder=actor.id, needs=needs.amount)
         self._started[actor.id] = site
         return remote
 
@@ -286,7 +289,7 @@ class Sites:
         """The session's part on another host, opened on first use."""
         site = self._sites.get(host)
         if site is None or site.closed:
-            assert self.cluster is not None
+            assert self.cluster is not None and self._config is not None
             site = self._sites[host] = self.cluster.open(host, self._config)
             for actor_id, incarnation in self._incarnations.items():
                 site.note(actor_id, incarnation)
@@ -341,12 +344,8 @@ def _own_first(one: Candidate) -> tuple[bool, str]:
     return not one.here, one.name
 
 
-def _amounts(amount: Amount) -> Message:
-    return {
-        "cpus": _shown(amount.cpus),
-        "gpus": _shown(amount.gpus),
-        "memory": round(amount.memory),
-    }
+def _shown_of(amount: Amount) -> Amounts:
+    return Amounts(_shown(amount.cpus), _shown(amount.gpus), round(amount.memory))
 
 
 def _shown(number: float) -> float:

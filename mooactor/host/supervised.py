@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import Line
-from mooactor.host.placement import Needs
 from mooactor.host.restarts import RestartBudget
 from mooactor.host.site import Process
 from mooactor.process.exits import ExitRecord, Unwanted
 from mooactor.process.parcel import Parcel
-from mooactor.process.supervision import Restart
+from mooactor.process.protocol import Died, Event, Row, Spawn, death_notice
 
 if TYPE_CHECKING:
     from mooactor.host.teams import Membership, Team
@@ -31,21 +29,14 @@ class SupervisedState(Enum):
 class Supervised:
     """One actor. ``incarnation`` is that of the running or the next process."""
 
-    id: int
-    name: str | None
-    label: str
-    life: Message  # its description for its processes
-    handle: bytes  # pickled, never looked into
+    request: Spawn
     owner: Supervised | None = None  # None: the session
-    detached: bool = False
-    policy: Restart | None = None
     payload: Parcel | None = None
     snapshot: Parcel | None = None
     incarnation: int = 0
     state: SupervisedState = SupervisedState.STARTING
     process: Process | None = None
-    preload: list[str] = field(default_factory=list)
-    needs: Needs = field(default_factory=Needs)
+    namesakes: int = 0  # actors that had its name before
     watchers: set[Line] = field(default_factory=set)
     monitors: list[tuple[Line, int]] = field(default_factory=list)
     end_waiters: list[tuple[Line, int | None]] = field(default_factory=list)
@@ -62,10 +53,18 @@ class Supervised:
     team: Team | None = None  # of a supervisor: its children
     bonds: set[Supervised] = field(default_factory=set)  # actors linked with it
     fate: ExitRecord | None = None  # why it was ended, if that was nobody's request
-    last_event: Message | None = None
-    _notice: Message | None = None
+    last_event: Event | None = None
+    _notice: Died | None = None
 
     def __post_init__(self) -> None:
+        self.id, self.name, self.label = (
+            self.request.id,
+            self.request.name,
+            self.request.label,
+        )
+        self.handle = self.request.handle  # pickled, never looked into
+        self.needs, self.detached = self.request.needs, self.request.detached
+        self.policy = self.request.policy
         self.budget = RestartBudget(self.policy)
 
     @property
@@ -117,53 +116,39 @@ class Supervised:
             found += actor.owned
         return found
 
-    def notice(self, record: ExitRecord, following: int | None) -> Message:
+    def notice(self, record: ExitRecord, following: int | None) -> Died:
         """The notice for its watchers of the end of a process."""
         self._notice = death_notice(self.process_id, record, following)
         return self._notice
 
-    def last_notice(self) -> Message:
+    def last_notice(self) -> Died:
         """The latest `death_notice`; it must have died before."""
         assert self._notice is not None, "asked of an actor that never died"
         return self._notice
 
-    def event(self, what: str, record: ExitRecord | None) -> Message:
-        """The event for its monitors."""
-        return {
-            "ev": "event",
-            "what": what,
-            "actor": self.label,
-            "incarnation": self.incarnation,
-            "record": None if record is None else record.plain(),
-        }
+    def over_now(self) -> None:
+        """It will not run again: drop what only a living one needs."""
+        self.state = SupervisedState.OVER
+        self.watchers.clear()
+        self.monitors.clear()
+        self.payload = self.snapshot = None
+        self.handle = b""
+        self.request = Spawn(self.id, self.label, b"", threads=self.request.threads)
 
-    def summary(self) -> dict[str, Any]:
-        """One row of `moo.actors` and `moo.hosts`."""
+    def summary(self, host: str) -> Row:
+        """One row of `moo.actors` and `moo.hosts`; `host`: where it runs."""
         process = self.process
-        return {
-            "id": f"{self.id:016x}",
-            "label": self.label,
-            "name": self.name,
-            "pid": self.pid,
-            "cores": [] if process is None else process.cores,
-            "cuda_visible_devices": (
-                None if process is None else process.cuda_visible_devices
-            ),
-            "threads": self.life.get("threads"),
-            "incarnation": self.incarnation,
-            "state": self.state.value,
-            "owner": self.owner_label,
-            "detached": self.detached,
-        }
-
-
-def death_notice(process_id: int, record: ExitRecord, following: int | None) -> Message:
-    """The notice of the end of a process: `following` is the incarnation that comes
-    next, None if none does."""
-    return {
-        "ev": "died",
-        "id": process_id & ~0xFFFF,
-        "incarnation": process_id & 0xFFFF,
-        "record": record.plain(),
-        "following": following,
-    }
+        return Row(
+            f"{self.id:016x}",
+            self.label,
+            self.name,
+            self.pid,
+            [] if process is None else process.cores,
+            None if process is None else process.cuda_visible_devices,
+            self.request.threads,
+            self.incarnation,
+            self.state.value,
+            self.owner_label,
+            self.detached,
+            host,
+        )

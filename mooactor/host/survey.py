@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mooactor.control.lifeline import Message
+from msgspec.structs import asdict
+
+from mooactor.host.protocol import StatusRow
 from mooactor.host.supervised import Supervised
+from mooactor.process.protocol import Survey, Surveyed
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
 
-Rows = list[dict[str, Any]]
+Rows = list[StatusRow]
 
 
 class Surveys:
@@ -26,7 +29,7 @@ class Surveys:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._numbers = itertools.count(1)
-        self._open: dict[int, tuple[dict[int, Message], Callable[[Rows], None]]] = {}
+        self._open: dict[int, tuple[dict[int, Survey], Callable[[Rows], None]]] = {}
 
     def begin(self, patience_s: float, then: Callable[[Rows], None]) -> None:
         """Call `then` with a row for each actor, after so many seconds at most."""
@@ -34,17 +37,16 @@ class Surveys:
         self._open[number] = ({}, then)
         for actor in self._home.alive():
             assert actor.process is not None
-            question = {"ev": "surveyed", "number": number}
-            self._home.loop.post(actor.process.line, question)
+            self._home.loop.post(actor.process.line, Surveyed(number))
         self._look(number)
         self._home.loop.later(patience_s, lambda: self._end(number))
 
-    def answer(self, actor: Supervised, message: Message) -> None:
+    def answer(self, actor: Supervised, answer: Survey) -> None:
         """A process has answered."""
-        found = self._open.get(message["number"])
+        found = self._open.get(answer.number)
         if found is not None:
-            found[0][actor.id] = message
-            self._look(message["number"])
+            found[0][actor.id] = answer
+            self._look(answer.number)
 
     def _look(self, number: int) -> None:
         answers = self._open[number][0]
@@ -58,8 +60,14 @@ class Surveys:
         answers, then = found
         rows = []
         for actor in self._home.living.values():
-            said = answers.get(actor.id, {})
-            more = {key: said.get(key) for key in ("mailbox", "memory")}
-            row = {**actor.summary(), "host": self._home.sites.host_of(actor.id)}
-            rows.append({**row, "restarts": actor.incarnation, **more})
+            row = actor.summary(self._home.sites.host_of(actor.id))
+            said = answers.get(actor.id)
+            rows.append(
+                StatusRow(
+                    **asdict(row),
+                    restarts=actor.incarnation,
+                    mailbox=None if said is None else said.mailbox,
+                    memory=None if said is None else said.memory,
+                )
+            )
         then(rows)

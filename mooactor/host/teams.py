@@ -7,19 +7,24 @@ What happens to them is decided in `roster` and done in `supervisors`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mooactor.control.lifeline import Message
 from mooactor.host.children import Roster
 from mooactor.host.eventloop import Line
-from mooactor.host.fields import Refused, no_more_than, optional, required
+from mooactor.host.protocol import Refused
 from mooactor.host.supervised import Supervised, SupervisedState
+from mooactor.process.protocol import (
+    CloseTeam,
+    Count,
+    Request,
+    Spawn,
+    StopChild,
+    Supervise,
+)
 from mooactor.process.supervision import Supervision, When
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
-
-_MOST_OF_A_KEY = 1 << 11
 
 
 class Team:
@@ -56,56 +61,49 @@ class Teams:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def operations(self) -> dict[str, Callable[[Line, Message, list[int]], None]]:
+    def operations(self) -> dict[type[Request], Callable[[Line, Any, list[int]], None]]:
         """The requests of supervisors' processes, and of others about them."""
         return {
-            "supervise": self._supervise,
-            "close": self._close,
-            "stop": self._stop,
-            "counts": self._count,
+            Supervise: self._supervise,
+            CloseTeam: self._close,
+            StopChild: self._stop,
+            Count: self._count,
         }
 
-    def _count(self, line: Line, message: Message, fds: list[int]) -> None:
+    def _count(self, line: Line, request: Count, fds: list[int]) -> None:
         """Of any process: how often what happened in this session."""
-        rid = required(message, "rid", int)
         counts = {"actors": len(self._home.living), **self._home.supervisors.counts}
-        self._home.loop.reply(line, rid, counts)
+        self._home.loop.reply(line, request.rid, counts)
 
-    def _supervise(self, line: Line, message: Message, fds: list[int]) -> None:
+    def _supervise(self, line: Line, request: Supervise, fds: list[int]) -> None:
         """The sender is a supervisor from now on; reply with its children that are
         `known`: there are some if it was one in an earlier incarnation."""
         actor = self._sender(line)
-        try:
-            rules = Supervision(**required(message, "rules", dict))
-        except (TypeError, ValueError) as error:
-            raise Refused(f"the rules: {error}") from None
         if actor.team is None:
-            actor.team = Team(actor, rules)
+            actor.team = Team(actor, request.rules)
             if actor.state is SupervisedState.RUNNING:
                 actor.team.roster.begin()
-        rid = required(message, "rid", int)
-        self._home.loop.reply(line, rid, actor.team.known())
+        self._home.loop.reply(line, request.rid, actor.team.known())
 
-    def _close(self, line: Line, message: Message, fds: list[int]) -> None:
+    def _close(self, line: Line, request: CloseTeam, fds: list[int]) -> None:
         """The sender stops: none of its children comes back. Reply with those that
         run, in their order."""
-        team, rid = self._team(line), required(message, "rid", int)
+        team = self._team(line)
         team.roster.close()
         for actor in list(team.actors.values()):
             if actor.process is None:
                 self._home.lifetimes.kill(actor, "stopped")
-        self._home.loop.reply(line, rid, list(team.living().values()))
+        self._home.loop.reply(line, request.rid, list(team.living().values()))
 
-    def _stop(self, line: Line, message: Message, fds: list[int]) -> None:
+    def _stop(self, line: Line, request: StopChild, fds: list[int]) -> None:
         """Ask a child of the sender's to stop; reply when it is gone."""
-        actor_id, rid = required(message, "id", int), optional(message, "rid", int)
-        actor = self._home.actors.get(actor_id)
+        actor = self._home.actors.get(request.id)
         if actor is None or actor.owner is not self._sender(line):
-            raise Refused(f"{actor_id:x} is no child of the sender")
+            raise Refused(f"{request.id:x} is no child of the sender")
         if actor.gone:
-            self._home.loop.reply(line, rid, True)
+            self._home.loop.reply(line, request.rid, True)
             return
-        actor.end_waiters.append((line, rid))
+        actor.end_waiters.append((line, request.rid))
         self._home.lifetimes.stop(actor)
 
     def _sender(self, line: Line) -> Supervised:
@@ -120,26 +118,19 @@ class Teams:
             raise Refused("only a supervisor may say that")
         return team
 
-    def join(self, line: Line, message: Message, actor: Supervised) -> None:
+    def join(self, line: Line, request: Spawn, actor: Supervised) -> None:
         """Make a new actor a child of the supervisor that spawns it, if its request
         says so. It does not start yet.
 
         Raises:
-          Refused: the sender is no supervisor, or the field makes no sense.
+          Refused: the sender is no supervisor, or cannot have such a child.
         """
-        fields = message.get("member")
-        if fields is None:
+        said = request.member
+        if said is None:
             return
         team = self._team(line)
-        if type(fields) is not dict:
-            raise Refused("member is no dict")
-        key = no_more_than(_MOST_OF_A_KEY, "key", required(fields, "key", str))
-        when: When = required(fields, "when", str)
-        limited = required(fields, "limited", bool)
-        if when not in get_args(When):
-            raise Refused(f"when={when!r:.40} is none of {get_args(When)}")
-        if message.get("detached") is not False:
+        if request.detached:
             raise Refused("a child of a supervisor is its own, not detached")
-        if key in team.living():
-            raise Refused(f"the supervisor has a child {key!r:.40} already")
-        actor.member = Membership(team, key, when, limited)
+        if said.key in team.living():
+            raise Refused(f"the supervisor has a child {said.key!r:.40} already")
+        actor.member = Membership(team, said.key, said.when, said.limited)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mooactor.host.supervised import Supervised, SupervisedState
+from mooactor.host.supervised import Supervised
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -29,18 +29,15 @@ class Tombstones:
     def add(self, actor: Supervised) -> None:
         """It will not run again: drop what only a living one needs, and its names."""
         home = self._home
-        actor.state = SupervisedState.OVER
+        payload, snapshot = actor.payload, actor.snapshot
+        actor.over_now()
         del home.living[actor.id]
-        actor.watchers.clear()
-        actor.monitors.clear()
         home.sites.unplace([actor.id])
         home.whereabouts.forget(actor)
         home.names.free(actor)
         home.bonds.drop(actor)
-        home.shelf.drop(actor.payload)
-        home.shelf.drop(actor.snapshot)
-        actor.payload = actor.snapshot = None
-        actor.handle, actor.life = b"", {}
+        home.shelf.drop(payload)
+        home.shelf.drop(snapshot)
         home.lifetimes.release(actor)
         self._dead.append(actor)
         self._forget_oldest()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Other sessions of the namespace that ask this home; `neighbor` has the messages.
+"""Other sessions of the namespace that ask this home; `protocol` has the messages.
 
 A process of theirs is a line like any other: it watches, kills and looks for actors of
 this session by the same requests as a process of its own. It spawns nothing here, and
@@ -14,15 +14,27 @@ from typing import TYPE_CHECKING
 
 from mooactor.control.channel import Channel
 from mooactor.control.keys import actor_of
-from mooactor.control.lifeline import Message
+from mooactor.control.messages import Message, encode, readable
 from mooactor.host.eventloop import Line
 from mooactor.host.farline import FarLine
-from mooactor.host.fields import Refused, number, required, text
 from mooactor.host.names import STARTING
-from mooactor.host.requests import SERVED
-from mooactor.host.supervised import Supervised, death_notice
-from mooactor.process.checks import MOST_OF_A_NAME
+from mooactor.host.protocol import (
+    MOST_OF_AN_END,
+    AllNamed,
+    Answer,
+    Ask,
+    AskNames,
+    Freed,
+    LineClosed,
+    Named,
+    Over,
+    Poll,
+    Refused,
+    Said,
+)
+from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord
+from mooactor.process.protocol import SERVED_REQUESTS, Died, Watch, death_notice
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -44,14 +56,12 @@ class VisitorLine(FarLine):
         self._channel = channel
 
     def hand_on(self, message: Message, fds: Sequence[int]) -> None:
-        self._channel.post({"ev": "said", "line": self.number, "message": message})
+        self._channel.post(Said(self.number, encode(message)))
 
 
 class Visitor:
     """One other session, as this home sees it. What it asks before it has asked for
     names is malformed: see `neighbor`."""
-
-    OPS = frozenset(("names", "poll", "request", "closed"))
 
     def __init__(self, home: Home, channel: Channel) -> None:
         self._home = home
@@ -63,19 +73,18 @@ class Visitor:
         """One message of the asker's.
 
         Raises:
-          LookupError, Refused, ValueError: it is malformed.
+          Refused, ValueError: it is malformed, or cannot be now.
         """
-        op = message["op"]
-        if op == "names":
+        if isinstance(message, AskNames):
             self._follow(message)
         elif not self._follows:
-            raise LookupError("it asks for something before it asks for names")
-        elif op == "poll":
+            raise Refused("it asks for something before it asks for names")
+        elif isinstance(message, Poll):
             self._poll(message)
-        elif op == "request":
+        elif isinstance(message, Ask):
             self._serve(message)
-        else:
-            self._close_line(number(message, "line"))
+        elif isinstance(message, LineClosed):
+            self._close_line(message.line)
 
     # -- names -------------------------------------------------------------------
 
@@ -89,39 +98,34 @@ class Visitor:
         """Where its home listens."""
         return self._channel.address
 
-    def _follow(self, message: Message) -> None:
+    def _follow(self, message: AskNames) -> None:
         """Tell all names, and those to come, as soon as its home is a neighbor: before,
         its processes would be taken for strangers, who are dead."""
         neighbors, names = self._home.neighbors, self._home.names
-        host, namespace = (
-            text(message, key, MOST_OF_A_NAME) for key in ("host", "namespace")
-        )
         if neighbors is None:
             raise Refused("this session has no namespace")
         if not self._follows:
-            neighbors.visited(self, host, namespace)
+            neighbors.visited(self, message.host, message.namespace)
             self._follows = True
             names.followers.append(self.tell)
         for name, actor in names.given():
             self.tell(name, actor)
-        self._channel.post({"ev": "told"})
+        self._channel.post(AllNamed())
 
     def tell(self, name: str, actor: Supervised | None) -> None:
         """An actor has got a name, or nobody has it any more."""
         if actor is None:
-            self._channel.post({"ev": "freed", "name": name})
+            self._channel.post(Freed(name))
             return
-        about = {"label": actor.label, "handle": actor.handle}
-        self._channel.post({"ev": "named", "name": name, "id": actor.id, **about})
+        self._channel.post(Named(name, actor.id, actor.label, actor.handle))
 
     # -- questions ---------------------------------------------------------------
 
-    def _poll(self, message: Message) -> None:
-        question = number(message, "number")
-        if message["about"] == "name":
-            self._answer(question, self._holder(text(message, "name", MOST_OF_A_NAME)))
+    def _poll(self, message: Poll) -> None:
+        if message.name is not None:
+            self._answer(message.number, self._holder(message.name))
         else:
-            self._answer_owner(question, number(message, "id"), tries=1)
+            self._answer_owner(message.number, message.id or 0, tries=1)
 
     def _answer_owner(self, question: int, actor_id: int, tries: int) -> None:
         has = self._has(actor_id)
@@ -132,7 +136,7 @@ class Visitor:
         self._home.loop.later(_UNREAD_S, again)
 
     def _answer(self, question: int, value: str | bool | None) -> None:
-        self._channel.post({"ev": "answer", "number": question, "value": value})
+        self._channel.post(Answer(question, value))
 
     def _holder(self, name: str) -> str | None:
         actor, neighbors = self._home.names.holder(name), self._home.neighbors
@@ -146,14 +150,13 @@ class Visitor:
     def _has(self, actor_id: int) -> bool:
         home = self._home
         assert home.config is not None
-        is_driver = actor_id == actor_of(home.config["process_id"])
+        is_driver = actor_id == actor_of(home.config.process_id)
         return is_driver or actor_id in home.actors
 
     # -- requests ----------------------------------------------------------------
 
-    def _serve(self, request: Message) -> None:
-        line_number = number(request, "line")
-        message = required(request, "message", dict)
+    def _serve(self, message: Ask) -> None:
+        request, line_number = SERVED_REQUESTS.decode(message.message), message.line
         line = self._lines.get(line_number)
         if line is None:
             if len(self._lines) >= _MOST_LINES:
@@ -161,31 +164,30 @@ class Visitor:
             line = VisitorLine(self._channel, line_number)
             self._lines[line_number] = line
             self._home.loop.watch_line(line, self._home.requests)
-        if message.get("op") not in SERVED:
-            raise LookupError(f"no visitor may ask {message.get('op')!r:.40}")
-        if message["op"] == "watch" and self._is_dead_to(request):
-            self._home.loop.post(line, self._silence_of(number(message, "id")))
+        asker = message.process
+        if isinstance(request, Watch) and self._is_dead_to(request.id, asker):
+            self._home.loop.post(line, self._silence_of(request.id))
         else:
-            self._home.requests.serve(line, message)
+            self._home.requests.serve(line, request)
 
-    def _is_dead_to(self, request: Message) -> bool:
+    def _is_dead_to(self, watched: int, asker: int) -> bool:
         """Whether the process that is to be watched would not answer the asker."""
-        home, watched = self._home, number(request["message"], "id")
+        home = self._home
         assert home.neighbors is not None and home.config is not None
         actor = home.actors.get(actor_of(watched))
         if actor is not None and actor.process is not None:
             line: Line = actor.process.line
-        elif watched == home.config["process_id"]:
+        elif watched == home.config.process_id:
             line = home.driver
         else:
             return False
-        return home.neighbors.presumed.has(line, number(request, "process"))
+        return home.neighbors.presumed.has(line, asker)
 
-    def _silence_of(self, process_id: int) -> Message:
+    def _silence_of(self, process_id: int) -> Died:
         sites = self._home.sites
         host = sites.host_of(actor_of(process_id)) or sites.here.host
         record = ExitRecord("host", note=f"{host}: {_WRONGED}")
-        return death_notice(process_id, record, None)
+        return death_notice(process_id, record)
 
     def _close_line(self, line_number: int) -> None:
         line = self._lines.pop(line_number, None)
@@ -196,8 +198,10 @@ class Visitor:
         """This session is over: say how, for those who ask there for its actors."""
         home = self._home
         if home.ending:
-            about = {"program": home.program, "how": home.how_ended}
-            self._channel.post({"ev": "over", **about})
+            program, how = (
+                readable(t, MOST_OF_AN_END) for t in (home.program, home.how_ended)
+            )
+            self._channel.post(Over(program, how))
 
     def end(self, why: str) -> None:
         """Close its channel: its home cannot be reached, or this session is over."""

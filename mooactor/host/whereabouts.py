@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from mooactor.control.keys import actor_of
-from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import Line
+from mooactor.process.protocol import CannotReach, Gone, Located, Unreached
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 class _Place(NamedTuple):
     """Where one process can be reached, and the line to it."""
 
-    located: Message  # the answer, but for ``same``
+    located: Located  # the answer, but for ``same``
     site: Site | RemoteSite
     line: Line
 
@@ -49,13 +51,7 @@ class Whereabouts:
         process_id, site = self.process_of(line), self.site_of(line)
         if process_id is None or site is None:
             return  # it has ended meanwhile
-        located = {
-            "ev": "located",
-            "id": process_id,
-            "host": site.host,
-            "address": address,
-            "endpoint": endpoint,
-        }
+        located = Located(process_id, site.host, address, endpoint)
         self._known[process_id] = _Place(located, site, line)
         for asker in self._asked.pop(process_id, ()):
             self._answer(asker, process_id)
@@ -67,32 +63,21 @@ class Whereabouts:
         elif self._may_come(process_id):
             self._asked.setdefault(process_id, []).append(line)
         else:
-            self._home.loop.post(line, _gone(process_id))
+            self._home.loop.post(line, Gone(process_id))
 
-    def unreached(
-        self, line: Line, process_id: int, latest: int, mark: int, why: str
-    ) -> None:
+    def unreached(self, line: Line, said: Unreached) -> None:
         """The process at the end of `line` has no connection to another one."""
-        sender, found = self.process_of(line), self._known.get(process_id)
+        sender, found = self.process_of(line), self._known.get(said.id)
         here = self.site_of(line)
         if sender is None or here is None or found is None:
             return  # it has ended meanwhile
-        self._home.loop.post(
-            found.line,
-            {
-                "ev": "unreached",
-                "id": sender,
-                "host": here.host,
-                "address": found.located["address"],
-                "latest": latest,
-                "mark": mark,
-                "why": why,
-            },
-        )
+        where = found.located.address
+        news = CannotReach(sender, here.host, where, said.latest, said.mark, said.why)
+        self._home.loop.post(found.line, news)
 
     def _may_come(self, process_id: int) -> bool:
         config = self._home.config
-        if config is not None and process_id == config["process_id"]:
+        if config is not None and process_id == config.process_id:
             return True
         actor = self._home.actors.get(actor_of(process_id))
         return actor is not None and not actor.over and process_id >= actor.process_id
@@ -100,18 +85,17 @@ class Whereabouts:
     def _answer(self, line: Line, process_id: int) -> None:
         found, asking = self._known[process_id], self.site_of(line)
         same = asking is not None and self._room(found.site) is self._room(asking)
-        self._home.loop.post(line, {**found.located, "same": same})
+        self._home.loop.post(line, replace(found.located, same=same))
         asker = self._known.get(self.process_of(line) or 0)
         if asker is not None and not same:
-            introduction = {**asker.located, "same": False, "caller": True}
-            self._home.loop.post(found.line, introduction)
+            self._home.loop.post(found.line, replace(asker.located, caller=True))
 
     def process_of(self, line: Line) -> int | None:
         """The id of the process at its end; None: it has none, or is another
         session's."""
         config = self._home.config
         if line is self._home.driver and config is not None:
-            return int(config["process_id"])
+            return config.process_id
         actor = self._home.by_line.get(line)
         return None if actor is None else actor.process_id
 
@@ -131,7 +115,7 @@ class Whereabouts:
         """A process is dead. Who asked for it hears that nothing will come."""
         self._known.pop(process_id, None)
         for line in self._asked.pop(process_id, ()):
-            self._home.loop.post(line, _gone(process_id))
+            self._home.loop.post(line, Gone(process_id))
 
     def forget(self, actor: Supervised) -> None:
         """An actor is over."""
@@ -143,7 +127,3 @@ class Whereabouts:
         for lines in self._asked.values():
             if line in lines:
                 lines.remove(line)
-
-
-def _gone(process_id: int) -> Message:
-    return {"ev": "located", "id": process_id, "gone": True}

@@ -32,8 +32,6 @@ line. It sends the next request there: that actor waits neither for a fork (two 
 that it will write to (see `pages`).
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import select
@@ -43,16 +41,20 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from mooactor.control import generators
-from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.control.lifeline import Lifeline, LifelineClosed
+from mooactor.control.messages import Decoder, Id, Message, Names, Path, Paths, Text
 from mooactor.host import pages
 from mooactor.host.starts import Starts, note_pid
 from mooactor.process import dump, signals
 from mooactor.process.actor import finalize, threads
 from mooactor.process.actor.life import live
 from mooactor.process.current import importing
+from mooactor.process.protocol import Life
 from mooactor.process.system import close_all_but, die_with, libc, name_process
 from mooactor.tensors.limits import default_memory_limit
 
@@ -66,11 +68,75 @@ _opened: set[int] = set()
 _LINE = 3  # the number of the lifeline's descriptor in an actor; its parcels follow
 
 
-class Birth(NamedTuple):
-    """A request for one process: `life` is the description of its actor."""
+# -- messages of the agent ---------------------------------------------------
+
+
+class Prepare(Message):
+    """Import these modules; before, take over what is given."""
+
+    number: Id
+    modules: Names
+    path: Paths | None = None
+    argv: Paths = []
+    cwd: Path | None = None
+
+
+class Birth(Message):
+    """Fork a process, which gets the descriptors that come with this."""
+
+    number: Id
+    life: Life
+
+
+class SpareUsed(Message):
+    """The spare process becomes an actor."""
+
+
+ORDERS: Decoder[Message] = Decoder(Prepare, Birth, SpareUsed)
+
+
+# -- messages to the agent ---------------------------------------------------
+
+
+class Born(Message):
+    number: Id
+    pid: Id
+
+
+class Unborn(Message):
+    number: Id
+    note: Text
+
+
+class Done(Message):
+    """Those of these that are not known to be born will not be."""
+
+    numbers: Annotated[list[Id], Meta(max_length=1 << 16)]
+
+
+class Importing(Message):
+    module: Text
+
+
+class Prepared(Message):
+    """The modules are imported."""
+
+
+class Spare(Message):
+    """A spare process waits at the other end of the descriptor; it has all that the
+    zygote was told to import up to that number."""
+
+    prepared: Id
+
+
+NEWS: Decoder[Message] = Decoder(Born, Unborn, Done, Importing, Prepared, Spare)
+
+
+class Request(NamedTuple):
+    """One process that is asked for."""
 
     number: int
-    life: Message
+    life: Life
     fds: list[int]
 
 
@@ -106,42 +172,47 @@ def _serve(line: Lifeline, agent: int) -> None:
             if not found and forks.wants_a_spare():
                 forks.add_a_spare()
             continue
-        births: list[Birth] = []
-        for message, fds in line.receive_nowait():
-            if "malformed" in message:
-                os._exit(1)  # no descriptors left here: the next zygote is asked
-            if message["op"] == "birth":
-                births.append(Birth(message["number"], message["life"], fds))
-            elif message["op"] == "spare used":
+        births: list[Request] = []
+        for data, fds in line.receive_nowait():
+            message = ORDERS.decode(data)
+            if isinstance(message, Birth):
+                births.append(_request(message, fds))
+            elif isinstance(message, SpareUsed):
                 forks.spare_used()
-            else:
+            elif isinstance(message, Prepare):
                 forks.make(births)
                 births = []
                 _prepare(line, message)
-                forks.prepared(message["number"])
+                forks.prepared(message.number)
         forks.make(births)
+
+
+def _request(birth: Birth, fds: list[int]) -> Request:
+    if not fds:
+        os._exit(1)  # there are no descriptors left here: the next zygote is asked
+    return Request(birth.number, birth.life, fds)
 
 
 # -- imports ---------------------------------------------------------------
 
 
-def _prepare(line: Lifeline, message: Message) -> None:
+def _prepare(line: Lifeline, message: Prepare) -> None:
     """Import modules once, so that all forks share them; a bad one is reported."""
-    if "path" in message:
-        sys.path[:] = message["path"]
-        sys.argv = message["argv"]
-        if message["cwd"] is not None:
-            os.chdir(message["cwd"])
+    if message.path is not None:
+        sys.path[:] = map(os.fsdecode, message.path)
+        sys.argv = list(map(os.fsdecode, message.argv))
+        if message.cwd is not None:
+            os.chdir(message.cwd)
     before = _open_now()
-    for name in message["modules"]:
+    for name in message.modules:
         if name not in sys.modules:
-            line.send({"ev": "importing", "module": name})
+            line.send(Importing(name))
             _import(name)
     _opened.update(_open_now() - before)
     threads.look()
     generators.find()
     finalize.find_files()
-    line.send({"ev": "prepared"})
+    line.send(Prepared())
     gc.collect()
     gc.freeze()
 
@@ -210,7 +281,7 @@ class _Forks:
         self._lacks_a_spare = self._has_made_one
         self._starts.learn_again()
 
-    def make(self, births: list[Birth]) -> None:
+    def make(self, births: list[Request]) -> None:
         """Have a process for each, and say what became of them."""
         if not births:
             return
@@ -224,7 +295,7 @@ class _Forks:
             os.close(writer)
             self._starts.add(reader)
         numbers = [birth.number for birth in births]
-        self._line.send({"ev": "done", "numbers": numbers})
+        self._line.send(Done(numbers))
         for birth in births:
             for fd in birth.fds:
                 os.close(fd)
@@ -266,8 +337,7 @@ class _Forks:
         finally:
             os.close(writer)
         os.waitpid(middle, 0)
-        said = {"ev": "spare", "prepared": self._prepared}
-        self._line.send(said, [ours.fileno()])
+        self._line.send(Spare(self._prepared), [ours.fileno()])
 
 
 def _fork_one(line: Lifeline, wait: Callable[[], None]) -> None:
@@ -293,10 +363,12 @@ def _wait_for_birth(
         pages.copy(written, until=lambda: poller.poll(0))
         while True:
             poller.poll()
-            for message, fds in line.receive_nowait():
-                birth = Birth(message["number"], message["life"], fds)
+            for data, fds in line.receive_nowait():
+                message = ORDERS.decode(data)
+                assert isinstance(message, Birth)
+                birth = _request(message, fds)
                 os.setpgid(0, 0)  # what ends the zygote's group is not for an actor
-                line.send({"ev": "born", "number": birth.number, "pid": os.getpid()})
+                line.send(Born(birth.number, os.getpid()))
                 line.close()
                 _become(birth, agent, middle, writer)  # does not return
     except LifelineClosed:
@@ -305,7 +377,7 @@ def _wait_for_birth(
         os._exit(1)
 
 
-def _fork_all(line: Lifeline, agent: int, births: list[Birth], writer: int) -> None:
+def _fork_all(line: Lifeline, agent: int, births: list[Request], writer: int) -> None:
     try:
         middle = os.fork()
     except OSError as error:
@@ -318,11 +390,11 @@ def _fork_all(line: Lifeline, agent: int, births: list[Birth], writer: int) -> N
     os.waitpid(middle, 0)
 
 
-def _tell_unborn(line: Lifeline, birth: Birth, error: OSError) -> None:
-    line.send({"ev": "unborn", "number": birth.number, "note": f"fork: {error}"})
+def _tell_unborn(line: Lifeline, birth: Request, error: OSError) -> None:
+    line.send(Unborn(birth.number, f"fork: {error}"))
 
 
-def _fork_each(line: Lifeline, agent: int, births: list[Birth], writer: int) -> None:
+def _fork_each(line: Lifeline, agent: int, births: list[Request], writer: int) -> None:
     """The process in between: fork each actor, report it, and exit."""
     middle = os.getpid()
     try:
@@ -334,12 +406,12 @@ def _fork_each(line: Lifeline, agent: int, births: list[Birth], writer: int) -> 
                 continue
             if pid == 0:
                 _become(birth, agent, middle, writer)  # does not return
-            line.send({"ev": "born", "number": birth.number, "pid": pid})
+            line.send(Born(birth.number, pid))
     finally:
         os._exit(0)
 
 
-def _become(birth: Birth, agent: int, middle: int, writer: int) -> None:
+def _become(birth: Request, agent: int, middle: int, writer: int) -> None:
     code = 1
     try:
         os.setpgid(0, 0)
@@ -348,7 +420,7 @@ def _become(birth: Birth, agent: int, middle: int, writer: int) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python has it
         signals.pass_over()
-        name_process(birth.life["label"])
+        name_process(birth.life.label)
         lifeline = socket.socket(fileno=_LINE)
         adopted: Callable[[], None] = partial(_await_adoption, agent, middle, lifeline)
         live(birth.life, lifeline, adopted, started)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A process's side of its lifeline: requests to the host's agent, and its news.
 
-Messages carry plain values only (see `control.plain`); large ones go as parcels, whose
-descriptors are handed on. All that one read has brought is acted on, also if acting on
-one of the messages raises.
+The messages are those of `protocol`; large values go as parcels, whose descriptors are
+handed on. All that one read has brought is acted on, also if acting on one of the
+messages raises.
 """
 
 from __future__ import annotations
@@ -17,8 +17,23 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from mooactor import errors
-from mooactor.control.lifeline import Lifeline, LifelineClosed, Message, Received
+from mooactor.control.lifeline import Lifeline, LifelineClosed, Received
+from mooactor.control.messages import Malformed, Message
+from mooactor.process import protocol
 from mooactor.process.objects.future import Future
+from mooactor.process.protocol import (
+    NEWS,
+    CannotReach,
+    Died,
+    Event,
+    Gone,
+    Located,
+    Log,
+    Reply,
+    Request,
+    Stop,
+    Survey,
+)
 
 #: Why a session has ended whose agent did not say that it would.
 AGENT_DIED = "the host's agent died"
@@ -47,20 +62,37 @@ class AgentClient:
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._requests: dict[int, Future] = {}
-        self._monitors: dict[int, Callable[[Message], None]] = {}
+        self._monitors: dict[int, Callable[[Event], None]] = {}
         # Of those that wait for others to share memory with them, by number.
         self._refusals: WeakValueDictionary[int, Future] = WeakValueDictionary()
-        self.on_log: Callable[[Message], None] | None = None
+        self.on_log: Callable[[Log], None] | None = None
         self._on_stop_request: Callable[[], None] | None = None
         self._stop_requested = False
         self.grace_s: float | None = None  # of the end, if the agent has said it
-        self.on_death: Callable[[Message], None] | None = None
+        self.on_death: Callable[[Died], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
-        self.on_survey: Callable[[], Message] | None = None
-        self.on_located: Callable[[Message], None] | None = None
-        self.on_unreached: Callable[[Message], None] | None = None
+        self.on_survey: Callable[[int], Survey] | None = None
+        self.on_located: Callable[[Located | Gone], None] | None = None
+        self.on_unreached: Callable[[CannotReach], None] | None = None
+        self._actions: dict[type[Message], Callable[[Any], None]] = {
+            protocol.SeveralHosts: self._several_hosts,
+            protocol.Surveyed: self._surveyed,
+            protocol.Joined: self._joined,
+            protocol.Refused: self._joined,
+            protocol.NotJoined: self._joined,
+            protocol.Ended: self._ended,
+            protocol.BrokerLost: self._broker_lost,
+            protocol.LostSnapshot: self._lost_snapshot,
+            Log: self._log,
+            Stop: self._stop,
+            Event: self._event,
+            Died: self._died,
+            Located: self._located,
+            Gone: self._located,
+            CannotReach: self._unreached,
+        }
 
-    def tell(self, /, fds: Sequence[int] = (), **message: Any) -> None:
+    def tell(self, message: Request, fds: Sequence[int] = ()) -> None:
         """Send a message to the host's agent, which gets duplicates of `fds`.
 
         Raises:
@@ -78,12 +110,8 @@ class AgentClient:
         return errors.session_ended(self.because, delivered)
 
     def ask(
-        self,
-        wait_s: float | None = 60.0,
-        /,
-        fds: Sequence[int] = (),
-        **message: Any,
-    ) -> Message:
+        self, request: Request, wait_s: float | None = 60.0, fds: Sequence[int] = ()
+    ) -> Reply:
         """Send a request and wait `wait_s` seconds for the reply; None: for ever.
 
         Raises:
@@ -91,11 +119,17 @@ class AgentClient:
           ActorUnavailable: the session is over.
           InternalError: the agent refused the request.
         """
+        return self._ask(request, wait_s, fds)[0]
+
+    def _ask(
+        self, request: Request, wait_s: float | None = 60.0, fds: Sequence[int] = ()
+    ) -> tuple[Reply, list[int]]:
+        """The reply, and the descriptors that came with it."""
         future = Future()
-        rid = next(self._ids)
+        rid = request.rid = next(self._ids)
         self._requests[rid] = future
         try:
-            self.tell(fds, rid=rid, **message)
+            self.tell(request, fds)
             if not self._wait(future, wait_s):
                 if self.ended:
                     raise self.session_ended()
@@ -103,13 +137,13 @@ class AgentClient:
                     f"the agent did not answer within {wait_s} s; this host is "
                     "overloaded, or the agent is stopped"
                 )
-            reply: Message = future.unwrap()
-            if "failed" in reply:
+            reply, received = future.unwrap()
+            if reply.failed is not None:
                 raise errors.InternalError(
-                    f"the agent refused the request {message['op']!r}: "
-                    f"{reply['failed']}"
+                    f"the agent refused the request {type(request).__name__!r}: "
+                    f"{reply.failed}"
                 )
-            return reply
+            return reply, received
         finally:
             self._requests.pop(rid, None)
 
@@ -128,12 +162,13 @@ class AgentClient:
         """
         number = next(self._ids)
         self._refusals[number] = refusal  # the news may come close behind the reply
-        reply = self.ask(
-            op="segment", name=name, size=size, members=members, waiting=number
-        )
-        if reply.get("error") == "several hosts":
-            raise errors.PlacementError(reply["note"])
-        return int(reply["descriptor"])
+        segment = protocol.Segment(name, size, members, number)
+        reply, fds = self._ask(segment)
+        if reply.refused is not None:
+            raise errors.PlacementError(reply.note)
+        if not fds:
+            raise errors.MooError("this process has no descriptor left for the memory")
+        return fds[0]
 
     def read(self) -> None:
         """Act on the agent's messages. From any thread; one at a time."""
@@ -148,65 +183,66 @@ class AgentClient:
 
     def _act_on_all(self, received: list[Received]) -> None:
         raised: BaseException | None = None
-        for message, fds in received:
+        for data, fds in received:
             try:
-                self._act_on(message, fds)
+                self._act_on(data, fds)
             except BaseException as error:
                 raised = raised or error
         if raised is not None:
             raise raised
 
-    def _act_on(self, message: Message, fds: list[int]) -> None:
-        if fds:
-            message["descriptor"] = fds[0]
-        action = getattr(self, f"_ev_{message.get('ev')}", None)
-        if action is None:
-            print(f"mooactor: the agent sent {message!r:.200}", file=sys.stderr)
+    def _act_on(self, data: bytes, fds: list[int]) -> None:
+        try:
+            message = NEWS.decode(data)
+        except Malformed as error:
+            print(f"mooactor: the agent sent {data!r:.200}: {error}", file=sys.stderr)
+            return
+        if isinstance(message, Reply):
+            self._reply(message, fds)
         else:
-            action(message)
+            self._actions[type(message)](message)
 
-    def _ev_reply(self, message: Message) -> None:
-        future = self._requests.pop(message["rid"], None)
+    def _reply(self, message: Reply, fds: list[int]) -> None:
+        future = self._requests.pop(message.rid, None)
         if future is not None:
-            future.set_value(message)
+            future.set_value((message, fds))
             self._wake()
-        elif "descriptor" in message:
-            os.close(message["descriptor"])
+            return
+        for fd in fds:
+            os.close(fd)
 
     def wait(self, future: Future, seconds: float) -> bool:
         """Wait for `future`; False if it takes longer."""
         return self._wait(future, seconds)
 
-    def _ev_several_hosts(self, message: Message) -> None:
-        refusal = self._refusals.pop(message["number"], None)
+    def _several_hosts(self, message: protocol.SeveralHosts) -> None:
+        refusal = self._refusals.pop(message.number, None)
         if refusal is not None:  # else it waits no more
-            refusal.set_error(errors.PlacementError(message["note"]))
+            refusal.set_error(errors.PlacementError(message.note))
 
-    def _ev_surveyed(self, message: Message) -> None:
+    def _surveyed(self, message: protocol.Surveyed) -> None:
         if self.on_survey is not None:
-            self.tell(op="survey", number=message["number"], **self.on_survey())
+            self.tell(self.on_survey(message.number))
 
-    def _ev_joined(self, message: Message) -> None:
+    def _joined(self, message: Message) -> None:
         if self.joined.set_value(message):
             self.broker_heard.set_value(message)
             self._wake()
 
-    _ev_refused = _ev_not_joined = _ev_joined
-
-    def _ev_ended(self, message: Message) -> None:
-        by = message["by"]
+    def _ended(self, message: protocol.Ended) -> None:
+        by = message.by
         self.because, self.was_lost = f"{by} ended it", True
         print(f"mooactor: {by} ends the session", file=sys.stderr, flush=True)
 
-    def _ev_broker_lost(self, message: Message) -> None:
-        self.broker_news[message["broker"]] = message["why"]
+    def _broker_lost(self, message: protocol.BrokerLost) -> None:
+        self.broker_news[message.broker] = message.why
         if self.broker_heard.set_value(message):
             self._wake()
 
-    def _ev_lost_snapshot(self, message: Message) -> None:
-        print(f"mooactor: {message['why']}", file=sys.stderr, flush=True)
+    def _lost_snapshot(self, message: protocol.LostSnapshot) -> None:
+        print(f"mooactor: {message.why}", file=sys.stderr, flush=True)
 
-    def _ev_log(self, message: Message) -> None:
+    def _log(self, message: Log) -> None:
         if self.on_log is not None:
             self.on_log(message)
 
@@ -217,31 +253,30 @@ class AgentClient:
         if self._stop_requested:
             action()
 
-    def _ev_stop(self, message: Message) -> None:
+    def _stop(self, message: Stop) -> None:
         self._stop_requested = True
-        self.grace_s = message.get("grace")
+        self.grace_s = message.grace
         if self._on_stop_request is not None:
             self._on_stop_request()
             self._wake()
 
-    def _ev_event(self, message: Message) -> None:
-        sink = self._monitors.get(message["monitor"])
+    def _event(self, message: Event) -> None:
+        sink = self._monitors.get(message.monitor)
         if sink is not None:
             sink(message)
             self._wake()
 
     def _agent_lost(self) -> None:
         self.was_lost = True
-        self._ev_joined({"ev": "not_joined", "why": "the host's agent is gone"})
+        self._joined(protocol.NotJoined("the host's agent is gone"))
         if not self.ended and self.on_agent_lost is not None:
             self.on_agent_lost()
 
-    def add_monitor(self, actor_id: int, sink: Callable[[Message], None]) -> int:
+    def add_monitor(self, actor_id: int, sink: Callable[[Event], None]) -> int:
         """Have events of an actor passed to `sink`; returns the monitor's number."""
         number = next(self._ids)
         self._monitors[number] = sink
-        reply = self.ask(op="monitor", id=actor_id, monitor=number)
-        if not reply["value"]:
+        if not self.ask(protocol.Monitor(actor_id, number)).value:
             del self._monitors[number]
             raise errors.ActorUnavailable(
                 "this session has no such actor; it has ended, or its handle is of "
@@ -252,17 +287,17 @@ class AgentClient:
     def remove_monitor(self, actor_id: int, number: int) -> None:
         """End a monitor of `add_monitor`; does nothing if it has ended."""
         if self._monitors.pop(number, None) is not None and not self.ended:
-            self.tell(op="unmonitor", id=actor_id, monitor=number)
+            self.tell(protocol.Unmonitor(actor_id, number))
 
-    def _ev_died(self, message: Message) -> None:
+    def _died(self, message: Died) -> None:
         if self.on_death is not None:
             self.on_death(message)
 
-    def _ev_located(self, message: Message) -> None:
+    def _located(self, message: Located | Gone) -> None:
         if self.on_located is not None:
             self.on_located(message)
 
-    def _ev_unreached(self, message: Message) -> None:
+    def _unreached(self, message: CannotReach) -> None:
         if self.on_unreached is not None:
             self.on_unreached(message)
 

@@ -41,8 +41,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control import bodies, envelope
-from mooactor.control.lifeline import Message
 from mooactor.control.links import Links
+from mooactor.control.messages import readable
 from mooactor.control.messenger import Messenger
 from mooactor.errors import ActorUnavailable
 from mooactor.process.objects.handovers import Handovers
@@ -51,6 +51,7 @@ from mooactor.process.objects.recount import Recounts
 from mooactor.process.objects.relay import Relay
 from mooactor.process.objects.values import Values
 from mooactor.process.poller import Poller
+from mooactor.process.protocol import CannotReach, Unreached
 from mooactor.process.server import Server
 
 if TYPE_CHECKING:
@@ -135,26 +136,21 @@ class Breaks:
         way = None if ways is None else ways.known(process_id)
         if way is not None:
             with contextlib.suppress(ActorUnavailable):  # the session is over
-                self._tell_agent(
-                    op="unreached",
-                    id=process_id,
-                    latest=latest,
-                    mark=mark,
-                    why=way.failure,
-                )
+                why = readable(way.failure, 256)
+                self._tell_agent(Unreached(process_id, latest, mark, why))
 
-    def unreached(self, message: Message) -> None:
+    def unreached(self, message: CannotReach) -> None:
         """A process of another host has no connection to this one, an agent says; its
         replies, if any, were lost. In the thread that reads the lifeline."""
-        process_id = message["id"]
+        process_id = message.id
         why = (
-            f"host {message['host']} has no connection to here, at "
-            f"{message['address']} ({message['why']}): open that port, or listen where "
+            f"host {message.host} has no connection to here, at "
+            f"{message.address} ({message.why}): open that port, or listen where "
             "that host comes to, with MOOACTOR_BIND and MOOACTOR_PORTS of a program, "
             "--bind and --ports of mooactor host"
         )
-        self._later(0.0, partial(self._theirs, process_id, why, message["latest"]))
-        payload = bodies.pack_numbers(process_id, message["mark"])
+        self._later(0.0, partial(self._theirs, process_id, why, message.latest))
+        payload = bodies.pack_numbers(process_id, message.mark)
         self._messenger.put(envelope.pack_record(envelope.BROKE, 0, payload))
 
     def over(self, process_id: int) -> None:

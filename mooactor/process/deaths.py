@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control.complaints import complain
 from mooactor.control.envelope import Record
-from mooactor.control.lifeline import Message
 from mooactor.control.links import Link, Links
 from mooactor.errors import Cause
 from mooactor.process.exits import cause_of
+from mooactor.process.protocol import Died
 from mooactor.process.started import Turns, read_turns
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ class Deaths:
         self._waiting: deque[Death] = deque()  # for the end of their graces
         self._last_words: dict[int, Turns] = {}  # by process; kept while it is known
 
-    def on_notice(self, message: Message) -> None:
+    def on_notice(self, message: Died) -> None:
         """The agent says that an actor's process is gone."""
-        incarnation = message["incarnation"]
-        link = self._links.link(message["id"], incarnation, "an actor", watch=False)
+        incarnation = message.incarnation
+        link = self._links.link(message.id, incarnation, "an actor", watch=False)
         if link.cause is not None or incarnation < link.incarnation:
             return
-        cause, following = cause_of(message["record"]), message["following"]
+        cause, following = cause_of(message.record), message.following
         if following is None:
             self._links.end(link, cause)
         due = self._now() + _GRACE_S

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Annotated, Literal
 
+import msgspec
+from msgspec import Meta
+from msgspec.structs import force_setattr, replace
+
+from mooactor.control.messages import Handle, Text, readable
 from mooactor.errors import Cause, Kind, PlacementError
 
 # The reason of a requested end of an actor; empty: none was requested. "session": that
@@ -17,10 +22,11 @@ Unwanted = Literal["", "stopped", "killed", "owner", "session"]
 
 # Of a record that follows from another one, which follows from another one, and so on.
 _MOST_ORIGINS = 4
+_Line = Annotated[str, Meta(max_length=1 << 12)]
+_Lines = Annotated[tuple[_Line, ...], Meta(max_length=32)]
 
 
-@dataclass(frozen=True)
-class ExitRecord:
+class ExitRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The exception stays pickled: the agent does not look into it. `note` is for ends
     without an exception: the system's refusal, the name of the owner, the host and how
     it was lost, or the actor whose death, in `origin`, led to this one. `ended` is how
@@ -29,12 +35,18 @@ class ExitRecord:
     kind: Kind
     exitcode: int | None = None
     signal: int | None = None
-    exception: bytes | None = None
-    stderr: tuple[str, ...] = ()
-    note: str = ""
+    exception: Handle | None = None
+    stderr: _Lines = ()
+    note: Text = ""
     placement: bool = False  # the note is why there is no room for it
     origin: ExitRecord | None = None
-    ended: str = ""
+    ended: Text = ""
+
+    def __post_init__(self) -> None:
+        if self.depth > _MOST_ORIGINS:
+            raise ValueError("a record has too many origins")
+        for field in ("note", "ended"):  # whatever they were made of, they can be sent
+            force_setattr(self, field, readable(getattr(self, field)))
 
     @classmethod
     def follows(cls, kind: Kind, label: str, origin: ExitRecord) -> ExitRecord:
@@ -85,32 +97,6 @@ class ExitRecord:
             return replace(requested, exitcode=0, stderr=stderr)
         return cls("exit", exitcode=code, stderr=stderr)
 
-    def plain(self) -> dict[str, Any]:
-        """For a frame; `of_plain` is its inverse."""
-        origin = None if self.origin is None else self.origin.plain()
-        return {**self.__dict__, "stderr": list(self.stderr), "origin": origin}
-
-    @classmethod
-    def of_plain(cls, plain: dict[str, Any]) -> ExitRecord:
-        """From the agent's message; anything else becomes an ``"unknown"`` one."""
-        kind, lines = plain.get("kind"), plain.get("stderr")
-        origin = _of(dict, plain.get("origin"))
-        return cls(
-            cast(Kind, kind if kind in get_args(Kind) else "unknown"),
-            _of(int, plain.get("exitcode")),
-            _of(int, plain.get("signal")),
-            _of(bytes, plain.get("exception")),
-            tuple(map(str, lines)) if isinstance(lines, list) else (),
-            _of(str, plain.get("note")) or "",
-            plain.get("placement") is True,
-            None if origin is None else cls.of_plain(origin),
-            _of(str, plain.get("ended")) or "",
-        )
-
-
-def _of(kind: type, value: Any) -> Any:
-    return value if type(value) is kind else None
-
 
 _FOLLOWS = ("sibling", "child", "link")
 
@@ -124,12 +110,8 @@ def in_words(record: ExitRecord) -> str:
     return text if record.origin is None else f"{text}: {in_words(record.origin)}"
 
 
-def cause_of(plain: dict[str, Any]) -> Cause:
+def cause_of(record: ExitRecord) -> Cause:
     """The public form of a record. It decodes the exception, so never in the agent."""
-    return _cause(ExitRecord.of_plain(plain))
-
-
-def _cause(record: ExitRecord) -> Cause:
     from mooactor.control.codec import decode_error
 
     exception: BaseException | None = None
@@ -139,8 +121,8 @@ def _cause(record: ExitRecord) -> Cause:
         exception = OSError(record.note)
         if record.placement:
             exception = PlacementError(record.note, delivered=False, turned_away=True)
-    origin = None if record.origin is None else _cause(record.origin)
-    return replace(_bare(record), exception=exception, origin=origin)
+    origin = None if record.origin is None else cause_of(record.origin)
+    return dataclasses.replace(_bare(record), exception=exception, origin=origin)
 
 
 def _bare(record: ExitRecord) -> Cause:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mooactor.control.complaints import say
-from mooactor.control.lifeline import Message
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.errors import ActorUnavailable
 from mooactor.process.agent_client import AgentClient
+from mooactor.process.protocol import Gone, Locate, Located
 
 
 class Locator:
@@ -43,7 +43,7 @@ class Locator:
     def locate(self, process_id: int) -> None:
         """Ask where a process is. A dead one is never found, but its death is told."""
         try:
-            self._agent.tell(op="locate", id=process_id)
+            self._agent.tell(Locate(process_id))
         except ActorUnavailable:
             pass  # the session is over, which ends all that waits
 
@@ -59,29 +59,28 @@ class Locator:
         if self._messenger.is_located(process_id):
             self._act(process_id)
 
-    def on_located(self, message: Message) -> None:
+    def on_located(self, message: Located | Gone) -> None:
         """The agent's answer, or its notice of one who asked for this process."""
-        process_id = message["id"]
-        if message.get("gone"):
+        process_id = message.id
+        if isinstance(message, Gone):
             self.forget(process_id)
             self._messenger.forget(process_id)
             return
-        is_caller = bool(message.get("caller"))  # it asked for us, to call us
-        if is_caller:
+        if message.caller:  # it asked for us, to call us
             self._links.watch(process_id)
-        address = None if message["same"] else message["address"]
-        if address is not None and message["endpoint"]:
-            self._introduce_data(process_id, message)
-        self._messenger.located(process_id, message["host"], address, is_caller)
+        address = None if message.same else message.address
+        if address is not None and message.endpoint:
+            self._introduce_data(message)
+        self._messenger.located(process_id, message.host, address, message.caller)
         self._act(process_id)
 
-    def _introduce_data(self, process_id: int, message: Message) -> None:
+    def _introduce_data(self, message: Located) -> None:
         """A process of another session may be of another version: it can be called all
         the same, and the use of its data says that it has no endpoint."""
         try:
-            self._introduce(process_id, message["endpoint"])
+            self._introduce(message.id, message.endpoint)
         except ValueError as error:
-            where = f"host {message['host']!r:.80}"
+            where = f"host {message.host!r:.80}"
             say(f"mooactor: data of {where} cannot be used here: {error}")
 
     def forget(self, process_id: int) -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from typing import Any, NamedTuple
+
+import msgspec
 
 from mooactor import errors
+from mooactor.control.messages import Path, Paths
 
 HOST_VARIABLE = "MOOACTOR_HOST_NAME"
 MOST_OF_A_HOST_NAME = 255
@@ -48,12 +50,16 @@ def is_host_name(name: str) -> bool:
     return 0 < len(name) <= MOST_OF_A_HOST_NAME and name.isprintable()
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """A working directory and a `sys.path`, without the empty entry that stands for
-    the former."""
+    the former. Both are as `os.fsencode` makes them: they may be no UTF-8."""
 
-    cwd: str
-    path: list[str]
+    cwd: Path
+    path: Paths
+
+    def __post_init__(self) -> None:
+        if any(b"\0" in name for name in (self.cwd, *self.path)):
+            raise ValueError("a path has a zero byte")
 
     @classmethod
     def here(cls) -> Place:
@@ -63,32 +69,14 @@ class Place(NamedTuple):
           PlacementError: its working directory is gone.
         """
         try:
-            cwd = os.getcwd()
+            cwd = os.getcwdb()
         except OSError as error:
             raise errors.PlacementError(
                 "the working directory of this process, in which actors would "
                 f"start, cannot be read ({error.strerror}): call os.chdir with a "
                 "directory that exists"
             ) from None
-        return cls(cwd, [str(entry) or cwd for entry in sys.path])
-
-    def plain(self) -> dict[str, Any]:
-        """For a frame; `of_plain` is its inverse."""
-        return self._asdict()
-
-    @classmethod
-    def of_plain(cls, plain: dict[str, Any]) -> Place:
-        """The place that `plain` stands for.
-
-        Raises:
-          TypeError: it stands for none.
-        """
-        cwd, path = plain.get("cwd"), plain.get("path")
-        if type(cwd) is not str or type(path) is not list:
-            raise TypeError("a place has a directory and a path")
-        if plain.keys() - cls._fields or any(type(entry) is not str for entry in path):
-            raise TypeError("a place has something that does not belong there")
-        return cls(cwd, path)
+        return cls(cwd, [os.fsencode(str(entry)) or cwd for entry in sys.path])
 
     def enter(self) -> None:
         """Make it this process's.
@@ -99,12 +87,13 @@ class Place(NamedTuple):
         try:
             os.chdir(self.cwd)
         except OSError as error:
+            cwd = os.fsdecode(self.cwd)
             raise errors.PlacementError(
-                f"the actor's working directory {self.cwd!r}, in which its spawner "
+                f"the actor's working directory {cwd!r}, in which its spawner "
                 f"was, cannot be entered ({error.strerror}): spawn it from a "
                 "directory that is not removed"
             ) from None
-        sys.path[:] = self.path
+        sys.path[:] = map(os.fsdecode, self.path)
         _forget_relative()
 
 

@@ -59,6 +59,7 @@ from mooactor.process.objects.values import Values
 from mooactor.process.openfiles import Room
 from mooactor.process.place import Place
 from mooactor.process.poller import Poller
+from mooactor.process.protocol import Reachable, Watch
 from mooactor.process.server import Server
 from mooactor.process.streams import Streams
 from mooactor.tensors.limits import refusal_of_threads
@@ -246,7 +247,7 @@ class Runtime:
         self.messages.begin(handlers.of_an_actor(self.process_id, server))
 
     def _watch(self, actor_id: int, incarnation: int) -> None:
-        self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)
+        self.agent.tell(Watch(actor_id, incarnation))
 
     # -- other hosts -------------------------------------------------------
 
@@ -254,7 +255,7 @@ class Runtime:
         """From here on others may connect: before all is put together, so that this
         and the way of the news cost no time one after the other."""
         endpoint = b"" if self.inbound is None else self.plane.endpoint()
-        self.agent.tell(op="reachable", address=address, endpoint=endpoint)
+        self.agent.tell(Reachable(address, endpoint))
 
     def _open_to_other_hosts(self) -> None:
         """Let others be found."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mooactor.control.lifeline import Message
+from mooactor.process.protocol import Survey
 from mooactor.process.server import Server
 from mooactor.process.system import resident_bytes
 from mooactor.tensors.public import cuda_statistics
@@ -58,6 +58,6 @@ def _peers(runtime: Runtime) -> list[dict[str, Any]]:
     return rows
 
 
-def of_actor(server: Server) -> Message:
+def of_actor(server: Server, number: int) -> Survey:
     """What this process alone knows of itself, for the agent."""
-    return {"mailbox": server.queued(), "memory": resident_bytes()}
+    return Survey(number, server.queued(), resident_bytes())

@@ -30,8 +30,10 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from mooactor.control import generators, plain
+from mooactor.control import generators
+from mooactor.control.messages import encode
 from mooactor.process.imports import after_import
+from mooactor.process.protocol import Life
 
 _SEED_BYTES = 16
 
@@ -55,13 +57,13 @@ class Streams:
         return cls(session, "driver")
 
     @classmethod
-    def of_actor(cls, life: dict[str, Any]) -> Streams:
+    def of_actor(cls, life: Life) -> Streams:
         """Those of an actor's process, from its birth message."""
-        if life["name"] is None:
-            who: tuple[Any, ...] = ("number", life.get("stream"))
+        if life.name is None:
+            who: tuple[Any, ...] = ("number", life.stream)
         else:
-            who = ("name", life["name"], life["namesakes"])
-        return cls(life["seed"], *who, life["incarnation"])
+            who = ("name", life.name, life.namesakes)
+        return cls(life.seed, *who, life.incarnation)
 
     def next(self) -> bytes | None:
         """A number for the next actor without a name, different for each."""
@@ -84,7 +86,7 @@ class Streams:
 
 
 def _digest(*fields: Any) -> bytes:
-    return blake2b(plain.pack(list(fields)), digest_size=_SEED_BYTES).digest()
+    return blake2b(encode(fields), digest_size=_SEED_BYTES).digest()
 
 
 def _seed_random(random: Any, own: bytes) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from mooactor.errors import Cause
 from mooactor.process import checks
@@ -53,15 +53,15 @@ class Restart:
                 "snapshot_every is a number of calls and must be at least 1"
             )
 
-    def plain(self) -> dict[str, Any]:
-        """For a frame; `Restart(**plain)` is its inverse. Of a subclass, the fields of
-        `Restart`."""
-        return {
-            "max": operator.index(self.max),
-            "within": float(self.within),
-            "backoff": float(self.backoff),
-            "snapshot_every": operator.index(self.snapshot_every),
-        }
+    def exact(self) -> Restart:
+        """The same with numbers of Python's own types, for a message. Of a subclass,
+        the fields of `Restart`."""
+        return Restart(
+            operator.index(self.max),
+            float(self.within),
+            float(self.backoff),
+            operator.index(self.snapshot_every),
+        )
 
 
 def _check_count(name: str, value: Any) -> None:
@@ -116,17 +116,18 @@ class Supervision:
         delay = min(self.backoff * 2.0 ** min(before, 60), self.longest_backoff)
         return delay * (1 - self.jitter * drawn)
 
-    def plain(self) -> dict[str, Any]:
-        """For a frame; `Supervision(**plain)` is its inverse."""
-        numbers = ("backoff", "longest_backoff", "jitter")
+    def exact(self) -> Supervision:
+        """The same with numbers of Python's own types, for a message."""
         within = checks.seconds("within", self.within)
-        return {
-            "strategy": str(self.strategy),
-            "max": operator.index(self.max),
-            "within": math.inf if within is None else within,
-            "in_order": self.in_order,
-            **{name: float(getattr(self, name)) for name in numbers},
-        }
+        return Supervision(
+            strategy=cast(Strategy, str(self.strategy)),
+            max=operator.index(self.max),
+            within=math.inf if within is None else within,
+            backoff=float(self.backoff),
+            longest_backoff=float(self.longest_backoff),
+            jitter=float(self.jitter),
+            in_order=self.in_order,
+        )
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from mooactor.tensors.extension import ffi, lib
 from mooactor.tensors.interfaces import listen_address
@@ -27,8 +29,7 @@ GPU_DIRECT = "MOOACTOR_GPUDIRECT"
 PORTS_EACH = 2
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(msgspec.Struct, frozen=True, omit_defaults=True):
     """One choice for a process."""
 
     transports: tuple[str, ...] | None = None
@@ -53,7 +54,10 @@ class Network:
     chooses."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError: GPUDirect is demanded, but no transport can have it."""
+        """Raises ValueError: there is no such transport, or GPUDirect is demanded, but
+        none can have it."""
+        if self.transports is not None:
+            _names(self.transports, "transport")
         if self.gpu_direct and "ofi" not in (self.transports or ()):
             raise ValueError(
                 f"{GPU_DIRECT}=1 needs RDMA: allow it with {VARIABLE}=shm,ofi,tcp or "
@@ -63,21 +67,6 @@ class Network:
     def __str__(self) -> str:
         """As `VARIABLE` has it."""
         return ",".join(self.transports) if self.transports else "auto"
-
-    def plain(self) -> dict[str, Any]:
-        """For a frame; `of_plain` is its inverse."""
-        chosen = None if self.transports is None else list(self.transports)
-        ports = None if self.ports is None else list(self.ports)
-        return {**self.__dict__, "transports": chosen, "ports": ports}
-
-    @classmethod
-    def of_plain(cls, plain: dict[str, Any]) -> Network:
-        """The choice that `plain` stands for."""
-        chosen = plain["transports"]
-        names = None if chosen is None else _names(chosen, "transport")
-        ports = plain.get("ports")
-        ends = None if ports is None else (int(ports[0]), int(ports[1]))
-        return cls(**{**plain, "transports": names, "ports": ends})
 
     @property
     def leaves_the_host(self) -> bool:

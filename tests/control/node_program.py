@@ -28,8 +28,8 @@ class Echo:
         tell(event="accepted", address=channel.address)
         return self
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        channel.post(message)
+    def handle(self, channel: Channel, data: bytes) -> None:
+        channel.post_encoded([data])
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         tell(event="closed", why=why, at=time.monotonic())

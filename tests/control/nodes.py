@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from mooactor.control import frames
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
@@ -37,8 +39,8 @@ class Recorder:
         self.channels.append(channel)
         return self
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        self.messages.append(message)
+    def handle(self, channel: Channel, data: bytes) -> None:
+        self.messages.append(msgspec.msgpack.decode(data))
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         self.closed.append(why)
@@ -50,9 +52,9 @@ class Recorder:
 
 
 class Echo(Recorder):
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        super().handle(channel, message)
-        channel.post(message)
+    def handle(self, channel: Channel, data: bytes) -> None:
+        super().handle(channel, data)
+        channel.post_encoded([data])
 
 
 def together(

@@ -28,11 +28,21 @@ from mooactor.cli.bench.measure import Effort, helper, keep_on, processor_time
 from mooactor.cli.bench.row import Goal, Row, Skipped
 from mooactor.cluster.announcement import read
 from mooactor.cluster.registry import Registry
-from mooactor.control import plain, secret
+from mooactor.control import secret
 from mooactor.control.channel import Channel
 from mooactor.control.envelope import VERSION
+from mooactor.control.messages import encode
 from mooactor.control.node import Node
 from mooactor.host import brokerlink
+from mooactor.host.members import (
+    FROM_BROKER,
+    TO_BROKER,
+    Announce,
+    AnnounceAgain,
+    Joined,
+    Refusal,
+    Still,
+)
 from mooactor.process.system import resident_bytes
 
 NAMES = ("broker.beats", "broker.joins", "broker.memory")
@@ -122,10 +132,11 @@ class _Members:
         self._channels: list[Channel] = []
         self._answers = 0
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        if message["ev"] == "refused":
+    def handle(self, channel: Channel, data: bytes) -> None:
+        message = FROM_BROKER.decode(data)
+        if isinstance(message, Refusal):
             raise RuntimeError(f"the broker said {message}")
-        self._answers += message["ev"] in ("joined", "announce")
+        self._answers += isinstance(message, Joined | AnnounceAgain)
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         raise RuntimeError(f"the broker has closed a channel: {why}")
@@ -135,7 +146,7 @@ class _Members:
         before = processor_time(pid)
         for number in range(count):
             channel = self._connect()
-            channel.post({"op": "announce", **_row(number)})
+            channel.post(Announce(encode(_row(number))))
             self._channels.append(channel)
             self._until(number + 1 - _JOINING)
         self._until(count)
@@ -144,12 +155,12 @@ class _Members:
     def beat(self, pid: int, rounds: int) -> float:
         """The broker's processor time for one heartbeat of one member."""
         stranger = self._connect()
-        stranger.post({"op": "still"})  # it has no row, so this is answered
+        stranger.post(Still())  # it has no row, so this is answered
         self._until(self._answers + 1)
         before = processor_time(pid)
         for _ in range(rounds):
             for channel in [*self._channels, stranger]:
-                channel.post({"op": "still"})
+                channel.post(Still())
             self._until(self._answers + 1)
         # the broker's libzmq hands messages of all connections on in turn
         return (processor_time(pid) - before) / rounds / len(self._channels)
@@ -173,12 +184,14 @@ class _Members:
 def _simulated(sample: int) -> tuple[float, float]:
     """For the row of one host of 10 000: its bytes, and the seconds that it takes more
     than one of the first `sample`."""
-    messages = [plain.pack({"op": "announce", **_row(n)}) for n in range(HOSTS)]
+    messages = [encode(Announce(encode(_row(n)))) for n in range(HOSTS)]
     registry = Registry(lambda watcher, message: None)
     bytes_before = resident_bytes(os.getpid())
     spent = [time.process_time()]
     for number, message in enumerate(messages):
-        registry.announce(number, read(plain.unpack(message)), 0.0)
+        announce = TO_BROKER.decode(message)
+        assert isinstance(announce, Announce)
+        registry.announce(number, read(announce), 0.0)
         if number + 1 in (sample, HOSTS - sample, HOSTS):
             spent.append(time.process_time())
     grown = resident_bytes(os.getpid()) - bytes_before

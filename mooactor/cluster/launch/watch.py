@@ -4,15 +4,24 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from mooactor.control.channel import Channel
+from mooactor.control.messages import Malformed
 from mooactor.control.node import Node
-from mooactor.host import rows
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.rows import Row
+from mooactor.host.members import (
+    FROM_BROKER,
+    Changed,
+    Gone,
+    Members,
+    Row,
+    Still,
+    Stop,
+    row_of,
+    rows_of,
+)
+from mooactor.host.members import Watch as WatchMembers
 
-Message = dict[str, Any]
 _RETRY_S = 0.2
 _SHORTEST_S, _LONGEST_S = 0.02, 0.5
 
@@ -47,7 +56,7 @@ class Watch:
         if not self._closed:
             channel = self._node.connect(self._address, self)
             # Whoever has not announced itself gets an answer to this, too.
-            channel.post({"op": "watch" if self._members else "still"})
+            channel.post(WatchMembers() if self._members else Still())
 
     def _tick(self) -> None:
         if self._closed:
@@ -58,27 +67,30 @@ class Watch:
             self._node.serve()
         self._loop.later(max(_SHORTEST_S, min(left, _LONGEST_S)), self._tick)
 
-    def handle(self, channel: Channel, message: Message) -> None:
+    def handle(self, channel: Channel, data: bytes) -> None:
         """News of the broker's."""
         self._lost_since = None
-        event = message.get("ev")
-        if event == "hosts":
-            self._listed += rows.unpack_all(message.get("rows"))
-            if not message.get("more"):
+        try:
+            message = FROM_BROKER.decode(data)
+        except Malformed:
+            return  # it is of a later version
+        if isinstance(message, Members):
+            self._listed += [row for row, _ in rows_of(message)]
+            if not message.more:
                 self.hosts.clear()
                 listed, self._listed = self._listed, []
                 for row in listed:
                     self._put(row)
-        elif event == "host":
-            self._put(rows.unpack(message.get("row")))
-        elif event == "gone":
-            known = self.hosts.get(str(message.get("name")))
-            if known is not None and known["id"] == message.get("id"):
-                del self.hosts[known["name"]]
+        elif isinstance(message, Changed):
+            self._put(row_of(message.row))
+        elif isinstance(message, Gone):
+            known = self.hosts.get(message.name)
+            if known is not None and known.id == message.id:
+                del self.hosts[known.name]
 
     def _put(self, row: Row | None) -> None:
-        if row is not None and row["kind"] == "host":
-            self.hosts[row["name"]] = row
+        if row is not None and row.kind == "host":
+            self.hosts[row.name] = row
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """The broker is gone, or not there yet: try again."""
@@ -90,8 +102,8 @@ class Watch:
 
     def stop(self, name: str) -> None:
         """Have a host end, as `mooactor stop` does."""
-        channel = self._node.connect(self.hosts[name]["address"], _Nobody())
-        channel.post({"op": "stop", "by": "its launcher"})
+        channel = self._node.connect(self.hosts[name].address, _Nobody())
+        channel.post(Stop("its launcher"))
 
     def close(self) -> None:
         self._closed = True
@@ -102,6 +114,6 @@ class Watch:
 class _Nobody:
     """The listener of a channel whose answers do not matter."""
 
-    def handle(self, channel: Channel, message: Message) -> None: ...
+    def handle(self, channel: Channel, data: bytes) -> None: ...
 
     def channel_closed(self, channel: Channel, why: str) -> None: ...

@@ -44,7 +44,6 @@ from mooactor import errors
 from mooactor.control import bodies, codec, envelope, inspection
 from mooactor.control.complaints import complain
 from mooactor.control.keys import every_incarnation
-from mooactor.control.lifeline import Message
 from mooactor.process import current as _process
 from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
@@ -52,6 +51,7 @@ from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import context
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.protocol import Life, Snapshot
 from mooactor.process.started import StartedCalls
 
 _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
@@ -69,10 +69,10 @@ class Encoded(NamedTuple):
 class Answers(abc.ABC):
     """The replies of one actor. Methods run in its own threads."""
 
-    def __init__(self, parts: Parts, interface: Interface, life: Message) -> None:
+    def __init__(self, parts: Parts, interface: Interface, life: Life) -> None:
         self.parts = parts
         self.interface = interface
-        self.label: str = life["label"]
+        self.label: str = life.label
         self.instance: Any = None
         self.running: dict[tuple[int, int], Job] = {}
         self.started = StartedCalls(parts.directory, parts.process_id)
@@ -81,11 +81,11 @@ class Answers(abc.ABC):
         # Streams from before they are queued until they end: a credit, which comes
         # behind its call, finds the job also on its way to `running`.
         self._streams: dict[tuple[int, int], Job] = {}
-        policy = life["policy"]
+        policy = life.policy
         self._snapshot_every = policy.snapshot_every if policy else 0
         self._calls_since_snapshot = 0
         self._snapshot_borrowing = Borrowing(parts.borrows)
-        self._is_away = bool(life.get("away"))
+        self._is_away = life.away
 
     # -- the rule ----------------------------------------------------------
 
@@ -356,11 +356,11 @@ class Answers(abc.ABC):
         past the deadline of the call."""
         agent = self.parts.agent
         if not self._is_away:
-            agent.tell(fds, op="snapshot", data=data)
+            agent.tell(Snapshot(data), fds)
             return
         before = context.set(None)
         try:
-            agent.ask(None, fds, op="snapshot", data=data)
+            agent.ask(Snapshot(data), None, fds)
         finally:
             context.reset(before)
 

@@ -14,18 +14,18 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control import bodies, envelope
-from mooactor.control.lifeline import Message
 from mooactor.process.actor.answers import Answers
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import CallContext
 from mooactor.process.interface import Interface, MethodSpec
+from mooactor.process.protocol import Life
 
 
 class Beginnings(Answers):
     """The beginnings of one actor's calls. `prepare` runs in the actor's own thread."""
 
-    def __init__(self, parts: Parts, interface: Interface, life: Message) -> None:
+    def __init__(self, parts: Parts, interface: Interface, life: Life) -> None:
         super().__init__(parts, interface, life)
         # Cancellations that found no call, the latest. Most calls had ended; others are
         # on their way, or between the mailbox and `running`.

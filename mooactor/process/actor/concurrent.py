@@ -30,7 +30,6 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control import envelope
-from mooactor.control.lifeline import Message
 from mooactor.process.actor.answers import end_if_forked, mend_streams
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.parts import Parts
@@ -38,6 +37,7 @@ from mooactor.process.actor.threads import tell_of_thread
 from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import CallContext, context
 from mooactor.process.interface import Interface, MethodSpec
+from mooactor.process.protocol import Life
 
 _END = object()
 Result = tuple[Any, BaseException | None]
@@ -46,7 +46,7 @@ Result = tuple[Any, BaseException | None]
 class ConcurrentWorker(Worker):
     """Runs up to `interface.concurrency` calls at once."""
 
-    def __init__(self, parts: Parts, interface: Interface, life: Message) -> None:
+    def __init__(self, parts: Parts, interface: Interface, life: Life) -> None:
         super().__init__(parts, interface, life)
         self._limit = interface.concurrency
         threads = 1 if interface.is_async else self._limit

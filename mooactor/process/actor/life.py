@@ -14,7 +14,7 @@ from typing import Any
 from mooactor import errors
 from mooactor.control import codec, script
 from mooactor.control.complaints import complain
-from mooactor.control.lifeline import Lifeline, Message
+from mooactor.control.lifeline import Lifeline
 from mooactor.control.reach import Reach
 from mooactor.process import dump, parcel
 from mooactor.process.actor import breakpoints, namespaces, threads
@@ -27,10 +27,9 @@ from mooactor.process.current import importing, set_current_runtime
 from mooactor.process.interface import interface_of
 from mooactor.process.objects.future import Future
 from mooactor.process.place import Place
+from mooactor.process.protocol import Failed, Life, Ready, unpacked
 from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
-from mooactor.process.supervision import Restart
-from mooactor.tensors.network import Network
 
 _GRACE_S = 3.0  # for what is done after `on_stop`, if nobody says otherwise
 _FIRST_PARCEL = 4  # the number of the first parcel's descriptor
@@ -39,7 +38,7 @@ _MAX_FAILURE_BYTES = 1 << 20
 
 
 def live(
-    life: Message,
+    life: Life,
     lifeline_socket: socket.socket,
     adopted: Callable[[], None],
     started: Callable[[], None],
@@ -52,7 +51,6 @@ def live(
     lifeline = Lifeline(lifeline_socket)
     script.enter()
     try:
-        life["policy"] = life["policy"] and Restart(**life["policy"])
         runtime = _make_runtime(lifeline, life)
         adopted()
         # Others may connect while the class is imported.
@@ -62,11 +60,11 @@ def live(
     except SystemExit:
         raise  # its own wish: the exit code is the cause
     except BaseException as error:
-        where = f"{life['label']}, process {os.getpid()}"
+        where = f"{life.label}, process {os.getpid()}"
         reason = codec.encode_error(error, where, _MAX_FAILURE_BYTES)
-        lifeline.send({"op": "failed", "error": reason})
+        lifeline.send(Failed(reason))
         raise SystemExit(1) from None
-    runtime.agent.tell(op="ready")
+    runtime.agent.tell(Ready())
     try:
         try:
             worker.run()
@@ -88,37 +86,37 @@ def _finalize(worker: Worker, *, wait: bool = True) -> None:
     finalize(worker.label, drop, grace_s, wait=wait)
 
 
-def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
+def _make_runtime(lifeline: Lifeline, life: Life) -> Runtime:
     origin = _place_of_the_zygote()
     _move_out(life)  # before anything has a socket or a thread
     runtime = Runtime(
-        life["directory"],
-        life["key"],
-        life["actor_id"] + life["incarnation"],
+        os.fsdecode(life.directory),
+        life.key,
+        life.actor_id + life.incarnation,
         lifeline,
-        memory_limit=life["memory_limit"],
-        network=Network.of_plain(life["network"]).with_environment(life["env"]),
+        memory_limit=life.memory_limit,
+        network=life.network.with_environment(unpacked(life.env)),
         streams=Streams.of_actor(life),
         origin=origin,
-        reach=Reach.of_plain(life.get("reach")),
-        driver=life.get("driver"),
+        reach=life.reach,
+        driver=life.driver,
     )
     runtime.expect_calls()
     runtime.streams.begin()
     threads.tell_libraries()
     set_current_runtime(runtime)
     runtime.agent.on_agent_lost = lambda: os._exit(1)
-    dump.describe(life["label"], dump.of_session)
+    dump.describe(life.label, dump.of_session)
     return runtime
 
 
-def _move_out(life: Message) -> None:
+def _move_out(life: Life) -> None:
     """Give this process the surroundings of its own, instead of the zygote's."""
-    threads.set_variables(life["env"], life["threads"])
-    if life.get("cores"):
-        os.sched_setaffinity(0, life["cores"])
-    if life.get("place") is not None:
-        Place.of_plain(life["place"]).enter()
+    threads.set_variables(unpacked(life.env), life.threads)
+    if life.cores:
+        os.sched_setaffinity(0, life.cores)
+    if life.place is not None:
+        life.place.enter()
     namespace = os.environ.get(namespaces.VARIABLE)
     if namespace:
         namespaces.enter(namespace)
@@ -132,14 +130,14 @@ def _place_of_the_zygote() -> Place | None:
         return None
 
 
-def _make_worker(runtime: Runtime, life: Message) -> Worker:
+def _make_worker(runtime: Runtime, life: Life) -> Worker:
     parcels = _parcels(life)
     try:
         with importing():
-            _set_up(life.get("setup"))
+            _set_up(life.setup)
             cls, args, kwargs = _taken(parcels["payload"])
     except ModuleNotFoundError as error:
-        raise _not_found_here(error, Reach.of_plain(life.get("reach"))) from None
+        raise _not_found_here(error, life.reach) from None
     interface = interface_of(cls)
     kind = SerialWorker if interface.serial else ConcurrentWorker
     worker = kind(runtime, interface, life)
@@ -172,13 +170,13 @@ def _set_up(packed: bytes | None) -> None:
     setup()
 
 
-def _parcels(life: Message) -> dict[str, parcel.Parcel]:
+def _parcels(life: Life) -> dict[str, parcel.Parcel]:
     """The parcels that came inside the message, and beside it as descriptors."""
-    found = {}
-    for key in ("payload", "snapshot"):
-        if life[key] is not None:
-            found[key] = parcel.Parcel(life[key])
-    for number, key in enumerate(life["carried"], _FIRST_PARCEL):
+    found: dict[str, parcel.Parcel] = {}
+    for key, data in (("payload", life.payload), ("snapshot", life.snapshot)):
+        if data is not None:
+            found[key] = parcel.Parcel(data)
+    for number, key in enumerate(life.carried, _FIRST_PARCEL):
         found[key] = parcel.Parcel(None, number)
     return found
 

@@ -20,12 +20,12 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control import bodies, envelope
-from mooactor.control.lifeline import Message
 from mooactor.process.actor.beginnings import Beginnings, cancelled
 from mooactor.process.actor.mailbox import Job, Mailbox
 from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import CallContext
 from mooactor.process.interface import Interface
+from mooactor.process.protocol import Life, Stopping
 
 _VAIN = 1000
 
@@ -33,7 +33,7 @@ _VAIN = 1000
 class Worker(Beginnings):
     """Takes calls in. Subclasses run them."""
 
-    def __init__(self, parts: Parts, interface: Interface, life: Message) -> None:
+    def __init__(self, parts: Parts, interface: Interface, life: Life) -> None:
         super().__init__(parts, interface, life)
         self.mailbox = Mailbox()
         self.stopping = False  # calls that arrive are refused
@@ -195,7 +195,7 @@ class Worker(Beginnings):
 
     def on_stop(self, sender: int) -> None:
         """Somebody stops the actor: earlier calls were accepted."""
-        self.parts.agent.tell(op="stopping")
+        self.parts.agent.tell(Stopping())
         self._stop_asked = self.stopping = True
         self.wake()
 

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: MIT
+"""The messages between agents, and those of commands to agents.
+
+All go over channels, which nobody opens without the cluster's key; `members` has those
+of brokers. `control.messages` says how they are encoded, and what that promises of
+every sender. The requests and news of processes travel in them as bytes: the home of
+the session decodes them, and no agent on the way.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from mooactor.control.messages import (
+    Decoder,
+    Handle,
+    Id,
+    Ids,
+    Incarnation,
+    Message,
+    Name,
+    Names,
+    Parcels,
+    Path,
+    Paths,
+    SomeId,
+    Text,
+)
+from mooactor.host.members import OF_A_MEMBER, Stop
+from mooactor.host.output import (
+    MOST_LINES,
+    MOST_OF_LINES,
+    TAIL_LINES,
+)
+from mooactor.process.needs import Amount
+from mooactor.process.place import Place
+from mooactor.process.protocol import MOST_OF_A_SEGMENT, Life, Row, Stream
+
+MOST_OF_DEVICES = 1 << 12
+_LAST_PID = 1 << 22  # PID_MAX_LIMIT
+_MOST_FILES = 1 << 32  # of a process's limit on open ones
+_Pid = Annotated[int, Meta(ge=1, le=_LAST_PID)]
+_Size = Annotated[int, Meta(ge=1, le=MOST_OF_A_SEGMENT)]
+_Said = Annotated[bytes, Meta(max_length=1 << 24)]  # a frame of a lifeline
+_Tail = Annotated[
+    list[Annotated[str, Meta(max_length=1 << 12)]], Meta(max_length=TAIL_LINES)
+]
+_ActorName = Annotated[str, Meta(max_length=1000)]  # see `process.checks`
+MOST_OF_AN_END = 1 << 13
+_End = Annotated[str, Meta(max_length=MOST_OF_AN_END)]
+
+
+class Refused(Exception):
+    """A request that cannot be done; its text is the reason."""
+
+
+# -- the home of a session and its guests on other hosts -------------------
+#
+# A process has a number, given by the home; `OverLine` has what goes over its lifeline,
+# both ways, and bytes, the parcels, stand for descriptors. Invariant: all that a
+# process said and printed comes before its `Exited`, because a channel keeps the order.
+#
+# A message of learner groups between a home and a guest belongs here, and into
+# `TO_GUEST` or `TO_HOME`.
+
+
+class Invitation(msgspec.Struct):
+    """To use a session's directory, for an agent on the same machine: see `machine`."""
+
+    machine: Annotated[list[Text], Meta(max_length=16)]
+    directory: Path
+    device: Id
+    inode: Id
+
+
+class OfAProcess(Message):
+    """About the process of that number."""
+
+    number: Id
+
+
+class Open(Message):
+    """Host a session, of that mark. Answered by `Opened`."""
+
+    session: Annotated[str, Meta(min_length=1, max_length=255)]
+    place: Place
+    python: Path
+    argv: Paths
+    preload: Names
+    near: Invitation | None = None
+
+
+class Reserve(OfAProcess):
+    """Reserve so much for each of these actors, or nothing. Answered by `Reserved`."""
+
+    holders: Ids
+    needs: Amount
+
+
+class Start(OfAProcess):
+    """Start a process of an actor, the `holder` of what it needs. `tries`: how often
+    this process was lost before. Answered by `Born`, `Lost`, `Failed` or `Denied`."""
+
+    life: Life
+    holder: Id
+    needs: Amount
+    tries: Id
+    parcels: Parcels
+
+
+class OverLine(OfAProcess):
+    """What goes over the lifeline of a process. The home says whether it is the request
+    to stop, and what `segment` of shared memory belongs to it. The parcels are the last
+    field, as `messages.encode_in_parts` needs it."""
+
+    message: _Said
+    stops: bool
+    segment: tuple[Text, _Size] | None
+    parcels: Parcels
+
+
+class Closed(OfAProcess):
+    """It has closed its line, or the home has."""
+
+
+class Kill(OfAProcess):
+    """Kill it; or, if it is not born yet, forget it."""
+
+
+class Leave(Message):
+    """Give back what this actor had reserved."""
+
+    holder: Id
+
+
+class Preload(Message):
+    modules: Names
+
+
+class Now(Message):
+    """The next incarnation of an actor; None: it is over."""
+
+    id: SomeId
+    incarnation: Incarnation | None = None
+
+
+class Close(Message):
+    """The session is over."""
+
+
+class Opened(Message):
+    """`why` it cannot be; or whether it uses the directory of the invitation, and the
+    limit of its processes on open files."""
+
+    why: Text = ""
+    near: bool = False
+    files: Annotated[int, Meta(ge=0, le=_MOST_FILES)] = 0
+
+
+class Reserved(OfAProcess):
+    """`note`: why they cannot have it; empty: they have."""
+
+    note: Text
+
+
+class Born(OfAProcess):
+    """`cores`: those that it is bound to. `devices`: its CUDA_VISIBLE_DEVICES."""
+
+    pid: _Pid
+    cores: Ids
+    devices: Annotated[str, Meta(max_length=MOST_OF_DEVICES)] | None = None
+
+
+class Lost(OfAProcess):
+    """Nobody has forked it."""
+
+
+class Failed(OfAProcess):
+    """The host has no process for it."""
+
+    note: Text
+
+
+class Denied(OfAProcess):
+    """There is not enough left of what it needs."""
+
+    note: Text
+
+
+class Dying(OfAProcess):
+    """It is dead, and about to be reaped."""
+
+
+class Exited(OfAProcess):
+    status: Annotated[int, Meta(ge=0, le=0xFFFF)]
+    stderr: _Tail
+    oom: bool
+
+
+class Printed(Message):
+    """Lines of one process, joined by newlines, of its stdout (1) or stderr (2)."""
+
+    stream: Stream
+    prefix: Annotated[bytes, Meta(max_length=1 << 19)]  # a label, and a few words
+    lines: Annotated[bytes, Meta(max_length=MOST_OF_LINES)]
+
+    def __post_init__(self) -> None:
+        newlines = self.lines.count(b"\n")
+        if newlines >= MOST_LINES:
+            raise ValueError(f"there are {newlines} newlines in one message")
+
+
+#: What a guest is told. The others are for somebody else, who gets an answer.
+TO_GUEST: Decoder[Any] = Decoder(
+    Open,
+    Reserve,
+    Start,
+    OverLine,
+    Closed,
+    Kill,
+    Leave,
+    Preload,
+    Now,
+    Close,
+    Stop,
+    *OF_A_MEMBER,
+)
+TO_HOME: Decoder[Any] = Decoder(
+    Opened,
+    Reserved,
+    Born,
+    Lost,
+    Failed,
+    Denied,
+    OverLine,
+    Closed,
+    Dying,
+    Exited,
+    Printed,
+)
+
+
+# -- the homes of one namespace --------------------------------------------
+
+
+class AskNames(Message):
+    """Tell the names of now, and each change. `host`: the asker's; where its home
+    listens, the channel itself tells."""
+
+    host: Name
+    namespace: _ActorName
+
+
+class Poll(Message):
+    """Who has that name, or that actor? Answered by `Answer`; see `neighbors`."""
+
+    number: Id
+    name: _ActorName | None = None
+    id: Id | None = None
+
+
+class Ask(Message):
+    """A request of a process, with its id and its line's number."""
+
+    line: Id
+    process: Id
+    message: _Said
+
+
+class LineClosed(Message):
+    """That process of the asker's is gone."""
+
+    line: Id
+
+
+class Named(Message):
+    name: _ActorName
+    id: Id
+    label: Text
+    handle: Handle
+
+
+class Freed(Message):
+    """Nobody has that name any more."""
+
+    name: _ActorName
+
+
+class AllNamed(Message):
+    """These were all names of now."""
+
+
+class Answer(Message):
+    """What the answerer knows; None: nothing."""
+
+    number: Id
+    value: Text | bool | None = None
+
+
+class Said(Message):
+    """To a process of the asker's. It must fit into a frame of its lifeline."""
+
+    line: Id
+    message: Annotated[bytes, Meta(max_length=12 << 20)]
+
+
+class Over(Message):
+    """The answerer's session has ended; the channel does, too."""
+
+    program: _End
+    how: _End
+
+
+TO_ASKER: Decoder[Any] = Decoder(Named, Freed, AllNamed, Answer, Said, Over)
+
+
+# -- commands --------------------------------------------------------------
+
+
+class Status(Message):
+    """Answered by `SessionStatus`."""
+
+
+class Logs(Message):
+    """Lines of the actor of that name. Answered by `Meant`, then a `Line` for each,
+    with `LeftOut` where a slow reader does not get some, then `End`. With `follow` that
+    comes once no actor of this name will run again."""
+
+    name: Text
+    follow: bool = False
+
+
+class StatusRow(Row, tag="status"):
+    """One actor. `mailbox`, `memory`: None if it has not answered."""
+
+    restarts: Incarnation = 0
+    mailbox: Id | None = None
+    memory: Id | None = None
+
+
+class SessionStatus(Message):
+    """`driver`: what the session's program is called."""
+
+    session: Name
+    driver: Text
+    actors: Annotated[list[StatusRow], Meta(max_length=1 << 16)]
+
+
+class Meant(Message):
+    """The ids of two of the actors of this name, or of as many as there are."""
+
+    actors: Annotated[list[Name], Meta(max_length=2)]
+
+
+class Line(Message):
+    """A line of stdout (1) or stderr (2), and the process that has printed it; see
+    `history.Printer`. `host`: if that is another one than the home's."""
+
+    line: Annotated[str, Meta(max_length=1 << 18)]
+    stream: Stream
+    label: Text
+    pid: Id
+    id: Name = ""
+    incarnation: Incarnation = 0
+    host: Name = ""
+
+
+class LeftOut(Message):
+    """So many lines that the reader does not get."""
+
+    lines: Id
+
+
+class End(Message):
+    """`found`: whether there was such an actor. `label`, `why`: of the last one, if it
+    was followed, and how it ended."""
+
+    found: bool
+    label: Text | None = None
+    why: Text | None = None
+
+
+OF_A_NEIGHBOR = (AskNames, Poll, Ask, LineClosed)
+TO_DESK: Decoder[Any] = Decoder(Status, Logs, Stop, *OF_A_NEIGHBOR)
+TO_COMMAND: Decoder[Any] = Decoder(SessionStatus, Meant, Line, LeftOut, End)

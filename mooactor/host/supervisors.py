@@ -20,10 +20,11 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from signal import SIGKILL
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from mooactor.host.children import How, Phase
 from mooactor.host.restarts import MOST_RESTARTS, RestartBudget

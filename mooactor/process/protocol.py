@@ -97,7 +97,7 @@ class Life(msgspec.Struct, omit_defaults=True):
     threads: _Threads
     directory: Path
     key: bytes
-    driver: Id
+    driver: Id | None
     network: Network
     name: _ActorName | None = None
     namesakes: Id = 0

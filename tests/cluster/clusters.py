@@ -13,11 +13,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from mooactor.control import secret
 from mooactor.control.channel import Channel
+from mooactor.control.messages import Decoder, Message
 from mooactor.control.node import Node
 from mooactor.host.eventloop import EventLoop
+from mooactor.host.members import Row, Stop
 from mooactor.host.membership import Membership
+from mooactor.host.protocol import Logs, Status
 from tests.cluster.rows import row
 from tests.control.nodes import Recorder
 
@@ -99,18 +104,18 @@ class Member:
         self.notes: list[str] = []
         self.refused: list[str] = []
         self.lost: list[str] = []
-        self.seen: list[dict[str, Any]] = []
+        self.seen: list[Row] = []
         self.gone: list[tuple[str, str]] = []
         self.membership = Membership(
             self.node,
             brokers,
-            lambda: dict(self.row),
+            lambda: replace(self.row),
             loop.later,
             on_joined=self._on_joined,
             on_refused=lambda address, why: self.refused.append(why),
             on_lost=lambda address, why: self.lost.append(address),
             on_host=self.seen.append,
-            on_gone=lambda found, why: self.gone.append((found["name"], why)),
+            on_gone=lambda found, why: self.gone.append((found.name, why)),
         )
 
     def _on_joined(self, address: str, notes: list[str]) -> None:
@@ -118,7 +123,7 @@ class Member:
         self.notes += notes
 
     def names(self) -> list[str]:
-        return sorted(found["name"] for found in self.membership.members())
+        return sorted(found.name for found in self.membership.members())
 
 
 class Cluster:
@@ -205,21 +210,25 @@ class Cluster:
         self.loop._selector.close()
 
 
+REQUESTS: Decoder[Message] = Decoder(Status, Logs, Stop)
+
+
 class Agent:
     """The answers of a driver's agent or a host to `mooactor` commands."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
-        self.asked: list[dict[str, Any]] = []
-        self.answers: dict[str, list[dict[str, Any]]] = {}
+        self.asked: list[Message] = []
+        self.answers: dict[type[Message], list[Message]] = {}
         self.on_stop: Callable[[], None] | None = None
         member.node.accept = lambda channel: self
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
+    def handle(self, channel: Channel, data: bytes) -> None:
+        message = REQUESTS.decode(data)
         self.asked.append(message)
-        for answer in self.answers.get(message["op"], ()):
+        for answer in self.answers.get(type(message), ()):
             channel.post(answer)
-        if message["op"] == "stop" and self.on_stop is not None:
+        if isinstance(message, Stop) and self.on_stop is not None:
             self.on_stop()
 
     def channel_closed(self, channel: Channel, why: str) -> None: ...

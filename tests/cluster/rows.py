@@ -5,13 +5,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from mooactor.cluster.announcement import Announcement, read
 from mooactor.control.envelope import VERSION
+from mooactor.control.messages import encode
+from mooactor.host.members import Announce, Row
 
 
-def row(name: str, node: str = "", **more: Any) -> dict[str, Any]:
-    """What a host of this name announces; by default its node is the only one of that
-    name."""
+def fields(name: str, /, node: str = "", **more: Any) -> dict[str, Any]:
+    """The fields of a row of a host of this name; by default its node is the only one
+    of that name."""
     amounts = {"cpus": 4, "gpus": 1, "memory": 8 << 30}
     return {
         "name": name,
@@ -33,6 +37,18 @@ def row(name: str, node: str = "", **more: Any) -> dict[str, Any]:
     }
 
 
-def announced(name: str, node: str = "", **more: Any) -> Announcement:
+def row(name: str, /, node: str = "", **more: Any) -> Row:
+    return msgspec.convert(fields(name, node, **more), Row)
+
+
+def announce(
+    name: str, /, node: str = "", load: float | None = None, **more: Any
+) -> Announce:
+    return Announce(encode(fields(name, node, **more)), load)
+
+
+def announced(
+    name: str, /, node: str = "", load: float | None = None, **more: Any
+) -> Announcement:
     """The same, as the broker has read it."""
-    return read({"op": "announce", **row(name, node, **more)})
+    return read(announce(name, node, load, **more))

@@ -6,26 +6,41 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from mooactor.control import secret
+from mooactor.host.protocol import (
+    End,
+    LeftOut,
+    Line,
+    Logs,
+    Meant,
+    SessionStatus,
+    Status,
+    StatusRow,
+)
 from tests.cluster.clusters import COMMAND, Agent, Cluster
 
-ACTOR = {
+ACTOR: dict[str, Any] = {
     "id": "00ff",
     "label": "Player 'p'",
     "name": "p",
     "pid": 4242,
+    "cores": [],
+    "cuda_visible_devices": None,
+    "threads": 1,
+    "incarnation": 2,
     "state": "running",
-    "restarts": 2,
     "owner": None,
     "detached": False,
     "host": "b",
+    "restarts": 2,
     "mailbox": 7,
     "memory": 15_000_000,
 }
-STATUS = {"ev": "status", "session": "s1", "driver": "train.py", "actors": [ACTOR]}
+STATUS = SessionStatus("s1", "train.py", [StatusRow(**ACTOR)])
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +73,7 @@ def home(cluster: Cluster, address: str) -> Agent:
     member = cluster.member("laptop", address, kind="home")
     assert cluster.until(lambda: member.joined)
     agent = Agent(member)
-    agent.answers["status"] = [STATUS]
+    agent.answers[Status] = [STATUS]
     return agent
 
 
@@ -73,7 +88,7 @@ def test_status_shows_hosts_and_the_actors_of_sessions(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
     labels = {"rack": "b2\x1b[2J", "a": "1"}
-    b = cluster.member("b", address, labels=labels, digest=b"\x01\xff")
+    b = cluster.member("b", address, labels=labels)
     assert cluster.until(lambda: b.joined)
     text = "".join(ask(cluster, address, "status"))
     assert "laptop (driver)" in text
@@ -86,7 +101,6 @@ def test_status_shows_hosts_and_the_actors_of_sessions(
     found = json.loads("".join(ask(cluster, address, "status", "--json")))
     # The average moves by a tenth or two in the seconds that this test takes.
     assert found["hosts"][0]["load"] == pytest.approx(load, rel=0.5, abs=1.0)
-    assert found["hosts"][0]["digest"] == "01ff"  # as of a later version
     assert [host["name"] for host in found["hosts"]] == ["b", "laptop"]
     assert all(host["alive"] for host in found["hosts"])
     assert found["sessions"] == [
@@ -134,10 +148,10 @@ def test_top_shows_the_same_again_and_again_until_ctrl_c(
 def test_logs_prints_each_stream_to_its_own(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
-    home.answers["logs"] = [
-        {"ev": "log", "line": "one", "stream": 1},
-        {"ev": "log", "line": "two", "stream": 2, "host": "b"},
-        {"ev": "end"},
+    home.answers[Logs] = [
+        Line("one", 1, "P", 5),
+        Line("two", 2, "P", 5, host="b"),
+        End(True),
     ]
     command = cluster.ask("logs", "p", "--connect", address)
     assert (command.process.returncode, command.out, command.err) == (
@@ -145,26 +159,27 @@ def test_logs_prints_each_stream_to_its_own(
         ["one\n"],
         ["two\n"],
     )
-    assert home.asked[-1] == {"op": "logs", "name": "p", "follow": False}
+    assert home.asked[-1] == Logs("p")
     lines = [json.loads(x) for x in ask(cluster, address, "logs", "p", "--json")]
+    about = {"label": "P", "pid": 5, "session_host": "laptop"}
     assert lines == [
-        {"line": "one", "stream": 1, "host": "laptop", "session_host": "laptop"},
-        {"line": "two", "stream": 2, "host": "b", "session_host": "laptop"},
+        {"line": "one", "stream": 1, "host": "laptop", **about},
+        {"line": "two", "stream": 2, "host": "b", **about},
     ]
 
 
-ABOUT = {"label": "Talk", "pid": 12, "id": "00aa", "incarnation": 0}
+ABOUT: dict[str, Any] = {"label": "Talk", "pid": 12, "id": "00aa", "incarnation": 0}
 
 
 def test_logs_of_several_actors_say_whose_they_are_from_the_first_line_on(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
     other = {**ABOUT, "label": "Ta\x1blk", "pid": 13, "id": "00bb", "host": "c"}
-    home.answers["logs"] = [
-        {"ev": "meant", "actors": ["00aa", "00bb"]},
-        {"ev": "log", "line": "one", "stream": 1, **ABOUT},
-        {"ev": "log", "line": "one", "stream": 1, **other},
-        {"ev": "end"},
+    home.answers[Logs] = [
+        Meant(["00aa", "00bb"]),
+        Line("one", 1, **ABOUT),
+        Line("one", 1, **other),
+        End(True),
     ]
     assert ask(cluster, address, "logs", "Talk") == [
         "(Talk pid=12 host=laptop) one\n",
@@ -178,10 +193,10 @@ def test_logs_of_one_actor_each_of_two_sessions_say_whose_they_are(
     member = cluster.member("desktop", address, kind="home")
     assert cluster.until(lambda: member.joined)
     for agent, line in ((home, "one"), (Agent(member), "two")):
-        agent.answers["logs"] = [
-            {"ev": "meant", "actors": ["00aa"]},
-            {"ev": "log", "line": line, "stream": 1, **ABOUT},
-            {"ev": "end"},
+        agent.answers[Logs] = [
+            Meant(["00aa"]),
+            Line(line, 1, **ABOUT),
+            End(True),
         ]
     assert sorted(ask(cluster, address, "logs", "Talk")) == [
         "(Talk pid=12 host=desktop) two\n",
@@ -192,9 +207,10 @@ def test_logs_of_one_actor_each_of_two_sessions_say_whose_they_are(
 def test_letters_that_the_encoding_lacks_are_escapes(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
-    log = {"ev": "log", "line": "täglich €", "stream": 1}
-    home.answers["logs"] = [log, {**log, "stream": 2}, {"ev": "end"}]
-    home.answers["status"] = [{**STATUS, "actors": [{**ACTOR, "label": "tälk"}]}]
+    text = "täglich €"
+    home.answers[Logs] = [Line(text, 1, "P", 5), Line(text, 2, "P", 5), End(True)]
+    row = StatusRow(**{**ACTOR, "label": "tälk"})
+    home.answers[Status] = [SessionStatus("s1", "train.py", [row])]
     own = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     for words, said in (
         (("logs", "p"), "t\\xe4glich \\u20ac\n"),
@@ -211,8 +227,7 @@ def test_letters_that_the_encoding_lacks_are_escapes(
 def test_logs_says_where_lines_are_left_out(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
-    log = {"ev": "log", "line": "one", "stream": 1}
-    home.answers["logs"] = [{"ev": "left_out", "lines": 7}, log, {"ev": "end"}]
+    home.answers[Logs] = [LeftOut(7), Line("one", 1, "P", 5), End(True)]
     command = cluster.ask("logs", "p", "--connect", address)
     assert command.out == ["one\n"]
     (line,) = command.err
@@ -224,8 +239,7 @@ def test_logs_says_where_lines_are_left_out(
 def test_logs_that_follow_say_how_the_actor_ended(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
-    end = {"ev": "end", "found": True, "label": "Player:p", "why": "killed\x1b[2J"}
-    home.answers["logs"] = [end]
+    home.answers[Logs] = [End(True, "Player:p", "killed\x1b[2J")]
     command = cluster.ask("logs", "p", "-f", "--connect", address)
     assert (command.process.returncode, command.out) == (0, [])
     assert command.err == ["mooactor logs: Player:p has ended: killed�[2J\n"]
@@ -234,12 +248,12 @@ def test_logs_that_follow_say_how_the_actor_ended(
 def test_logs_that_follow_a_session_that_is_lost_fail(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
-    home.answers["logs"] = [{"ev": "log", "line": "one", "stream": 1}]
+    home.answers[Logs] = [Line("one", 1, "P", 5)]
     words = ("logs", "p", "-f", "--connect", address)
     words = (*words, "--key-file", cluster.key.source)
     command, another = cluster.command(*words), cluster.command(*words)
     assert cluster.until(lambda: command.out == another.out == ["one\n"])
-    assert home.asked[-1]["follow"] is True
+    assert home.asked[-1] == Logs("p", True)
     assert another.signal(signal.SIGINT) == 0
     cluster.leave(home.member)
     assert cluster.until(lambda: command.ended)
@@ -250,7 +264,7 @@ def test_logs_that_follow_a_session_that_is_lost_fail(
 
 
 def test_logs_of_nobody_says_so(cluster: Cluster, address: str, home: Agent) -> None:
-    home.answers["logs"] = [{"ev": "end", "found": False}]
+    home.answers[Logs] = [End(False)]
     (line,) = ask(cluster, address, "logs", "nobody", code=1)
     assert "no session has an actor called 'nobody'" in line
 

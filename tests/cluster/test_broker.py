@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,9 @@ def test_members_learn_of_each_other_and_of_each_change(cluster: Cluster) -> Non
     assert cluster.until(lambda: a.names() == b.names() == ["a", "b"])
     before = len(a.seen)
     for number in range(1, 101):
-        b.row["actors"] = number
+        b.row.actors = number
         b.membership.changed()
-    assert cluster.until(lambda: a.membership.hosts["b"]["actors"] == 100)
+    assert cluster.until(lambda: a.membership.hosts["b"].actors == 100)
     assert len(a.seen) - before <= 2  # told together; the beat may come between
     cluster.leave(b)
     assert cluster.until(lambda: a.names() == ["a"])
@@ -57,7 +58,7 @@ def test_the_log_tells_programs_from_hosts_and_a_killed_one_from_one_that_leaves
         variables = {"MOOACTOR_KEY_FILE": cluster.key.source, "PYTHONPATH": str(ROOT)}
         killed = cluster.command(words=[*words, "--join", address], **variables)
         assert cluster.until(lambda: "h" in b.membership.hosts)
-        seen.append(b.membership.hosts["h"]["id"])
+        seen.append(b.membership.hosts["h"].id)
         killed.signal(signal.SIGKILL)
         left = lambda n=number: len(said_of(broker, "host h has left")) == n  # noqa: E731
         assert cluster.until(left)
@@ -69,8 +70,8 @@ def test_the_log_tells_programs_from_hosts_and_a_killed_one_from_one_that_leaves
     said = [line.removeprefix("mooactor broker: ") for line in broker.err]
     _key, *lines = [line for line in said if not line.startswith("host h: ")]  # notes
     assert sorted(lines[:2]) == [
-        f"a program on b (session 5e55) has joined from {program.row['address']}\n",
-        f"host b has joined from {b.row['address']}\n",
+        f"a program on b (session 5e55) has joined from {program.row.address}\n",
+        f"host b has joined from {b.row.address}\n",
     ]
     assert lines[2].startswith("host h has joined from tcp://127.0.0.1:")
     assert re.match("host h has left: (?!it has left)", lines[3])
@@ -176,16 +177,17 @@ def test_nonsense_from_a_holder_of_the_key_is_answered_and_harms_nobody(
     a = cluster.member("a", address)
     assert cluster.until(lambda: a.joined)
     channel, hearing = cluster.visit(address)
-    nonsense = [{}, {"op": "dance"}, {"op": ["x"]}, {"op": "announce"}, {"op": "hosts"}]
-    nonsense += [{"op": "still", "load": "heavy"}]
+    nonsense: list[Any] = [{}, 7, {"type": "Dance"}, {"type": ["x"]}]
+    nonsense += [{"type": "Announce"}, {"type": "ListMembers"}]
+    nonsense += [{"type": "Still", "load": "heavy"}, {"type": "Still", "x": 1}]
     for message in nonsense:
         channel.post(message)
     assert cluster.until(lambda: len(hearing.messages) == len(nonsense))
-    assert {message["ev"] for message in hearing.messages} == {"refused"}
-    # One that is too large is not decoded: that takes ten seconds for each 100 MB.
-    channel.post({"op": "still", "x": bytes(MOST_BYTES // 2)})
+    assert {message["type"] for message in hearing.messages} == {"Refusal"}
+    # One that is too large is not even put together.
+    channel.post({"type": "Still", "x": bytes(MOST_BYTES // 2)})
     assert cluster.until(lambda: len(hearing.messages) > len(nonsense))
-    channel.post({"op": "still", "x": bytes(MOST_BYTES)})
+    channel.post({"type": "Still", "x": bytes(MOST_BYTES)})
     assert cluster.until(lambda: hearing.closed)
     assert f"{MOST_BYTES} are taken" in hearing.closed[0]
     assert cluster.until(lambda: a.names() == ["a"])

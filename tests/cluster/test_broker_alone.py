@@ -16,11 +16,22 @@ from mooactor.cluster.broker import Broker, Standby
 from mooactor.cluster.registry import Registry
 from mooactor.control.channel import Channel
 from mooactor.control.clock import REAL
+from mooactor.control.messages import Message, encode
 from mooactor.control.node import Node
 from mooactor.host import brokerlink
+from mooactor.host.members import (
+    FROM_BROKER,
+    Joined,
+    ListBrokers,
+    Members,
+    Peer,
+    Peers,
+    Refusal,
+    StandBy,
+)
 from mooactor.host.membership import Membership
 from tests.cluster.clusters import Cluster
-from tests.cluster.rows import row
+from tests.cluster.rows import announce, row
 
 
 class Wire:
@@ -31,10 +42,10 @@ class Wire:
 
     def __init__(self, peer: bytes = b"") -> None:
         self.peer = peer
-        self.posted: list[dict[str, Any]] = []
+        self.posted: list[Message] = []
         self.closed = ""
 
-    def post(self, message: dict[str, Any]) -> None:
+    def post(self, message: Message) -> None:
         self.posted.append(message)
 
     def close(self, why: str) -> None:
@@ -50,19 +61,19 @@ def test_a_bug_in_acting_on_a_message_refuses_its_sender_and_no_more(
     first: Any = Wire()
     second: Any = Wire()
 
-    def announce(*arguments: Any) -> None:
+    def fail(*arguments: Any) -> None:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker.registry, "announce", announce)
-        broker.handle(first, {"op": "announce", **row("a", "1")})
-    assert [one["ev"] for one in first.posted] == ["refused"]
-    assert "a bug" in first.posted[0]["why"]
+        patched.setattr(broker.registry, "announce", fail)
+        broker.handle(first, encode(announce("a", "1")))
+    (refusal,) = first.posted
+    assert isinstance(refusal, Refusal) and "a bug" in refusal.why
     assert "RuntimeError: a bug" in capsys.readouterr().err
     assert "a bug" in lines[0]
 
-    broker.handle(second, {"op": "announce", **row("a", "1")})
-    assert [one["ev"] for one in second.posted] == ["joined"]
+    broker.handle(second, encode(announce("a", "1")))
+    assert list(map(type, second.posted)) == [Joined]
 
 
 # -- silence -------------------------------------------------------------------
@@ -74,14 +85,13 @@ class Silent:
     def __init__(self, cluster: Cluster, name: str) -> None:
         node = Node(cluster.key.secret)
         cluster.nodes.append(node)
-        self.heard: list[str] = []
+        self.heard: list[type[Message]] = []
         self.closed: list[str] = []
         channel = node.connect(cluster.nodes[0].address, self)
-        mine = row(name, node.id.hex(), address=node.address)
-        channel.post({"op": "announce", **mine})
+        channel.post(announce(name, node.id.hex(), address=node.address))
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        self.heard.append(message["ev"])
+    def handle(self, channel: Channel, data: bytes) -> None:
+        self.heard.append(type(FROM_BROKER.decode(data)))
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         self.closed.append(why)
@@ -101,7 +111,7 @@ def test_a_silent_member_is_gone_and_told_so_unless_the_broker_was_stopped_itsel
     cluster: Cluster, broker: Broker
 ) -> None:
     member = Silent(cluster, "a")
-    assert cluster.until(lambda: member.heard == ["joined"])
+    assert cluster.until(lambda: member.heard == [Joined])
     broker._looked -= 2.0  # it has not looked for so long
     for _ in range(2):
         broker.look()
@@ -111,16 +121,16 @@ def test_a_silent_member_is_gone_and_told_so_unless_the_broker_was_stopped_itsel
     assert len(broker.registry) == 0
     assert cluster.until(lambda: member.closed)
     assert "a has said nothing for 0." in member.closed[0]
-    assert member.heard == ["joined"]
+    assert member.heard == [Joined]
 
 
 def test_a_client_that_has_vanished_is_dropped_after_a_while(
     cluster: Cluster, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = Silent(cluster, "a")
-    assert cluster.until(lambda: member.heard == ["joined"])
+    assert cluster.until(lambda: member.heard == [Joined])
     client = Silent(cluster, "a")  # whose name is taken
-    assert cluster.until(lambda: client.heard == ["refused"])
+    assert cluster.until(lambda: client.heard == [Refusal])
     broker._sweep()
     monkeypatch.setattr(broker_module, "_CLIENT_SILENCE_S", -1.0)
     broker._sweep()
@@ -143,15 +153,15 @@ def test_a_stand_by_says_once_what_is_with_the_first_broker_and_stays_without_it
     later: Any = lambda delay, action: timers.append(action)  # noqa: E731
     standby = Standby(node, address, later, said.append, lambda: said.append("stop"))
     first: Any = standby._channel
-    assert [m["op"] for m in first.posted] == ["standby", "peers"]
-    peers = {"ev": "peers", "first": None}
+    assert list(map(type, first.posted)) == [StandBy, ListBrokers]
+    peers = Peers(None, [Peer("tcp://10.0.0.2:4431", b"second".hex())])
     for _ in range(2):
-        standby.handle(first, {**peers, "standbys": [{"id": b"second".hex()}, 3]})
+        standby.handle(first, encode(peers))
     standby.channel_closed(first, "it is gone")
     for _ in range(2):  # its address leads to the stand-by now
         timers.pop()()
         own: Any = standby._channel
-        standby.handle(own, {**peers, "standbys": []})
+        standby.handle(own, encode(Peers()))
         assert own.closed
     for _ in range(2):
         timers.pop()()
@@ -165,7 +175,7 @@ def test_a_stand_by_says_once_what_is_with_the_first_broker_and_stays_without_it
         f"is no stand-by of {address} yet (nothing listens there): is `mooactor broker`"
         " running there, with the same key?"
     )
-    assert standby.first()["id"] != node.id.hex()
+    assert standby.first().id != node.id.hex()
 
 
 # -- members -----------------------------------------------------------------------
@@ -188,16 +198,13 @@ def test_of_two_ways_to_one_broker_the_one_that_is_kept_has_told_all_members() -
         membership = Membership(
             node,
             ["a", "b"],
-            dict,
+            lambda: row("a"),
             lambda delay, function: None,
             on_joined=lambda address, _: joined.append(address),
         )
-        news = {
-            each: iter([{"ev": "joined", "members": 0}, {"ev": "hosts", "rows": []}])
-            for each in "ab"
-        }
+        news = {each: iter([Joined([], 0, []), Members([])]) for each in "ab"}
         for each in order:
             assert each in channels  # neither is closed before both have told all
-            opened[each].handle(channels[each], next(news[each]))
+            opened[each].handle(channels[each], encode(next(news[each])))
         assert sorted(joined) == ["a", "b"]
         assert membership.brokers() == ["a"] == list(channels)

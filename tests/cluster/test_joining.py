@@ -15,16 +15,28 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from mooactor.cli import main
 from mooactor.cli.host import _News
 from mooactor.control import secret
 from mooactor.control.channel import Channel
+from mooactor.control.messages import encode
 from mooactor.control.node import Node
 from mooactor.control.reach import Reach
 from mooactor.host.addresses import Address
 from mooactor.host.driver_joins import reach_of
+from mooactor.host.members import (
+    TO_BROKER,
+    Announce,
+    ListBrokers,
+    ListMembers,
+    Refusal,
+    StandBy,
+    Still,
+    Watch,
+)
 from tests.cluster.clusters import Cluster, Command
 from tests.processes import stop
 
@@ -50,10 +62,10 @@ class Refuser:
         self.node.accept = lambda channel: self
         cluster.nodes.append(self.node)
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        if message["op"] == "announce":
+    def handle(self, channel: Channel, data: bytes) -> None:
+        if isinstance(TO_BROKER.decode(data), Announce):
             self.refused += 1
-            channel.post({"ev": "refused", "why": "install something else"})
+            channel.post(Refusal("install something else"))
 
     def channel_closed(self, channel: Channel, why: str) -> None: ...
 
@@ -201,9 +213,10 @@ def test_a_host_says_that_it_is_no_broker(cluster: Cluster) -> None:
     _, broker = cluster.broker()
     h = host(cluster, broker, cluster.key)
     assert cluster.until(lambda: h.out), h.text()
-    for op in ("announce", "still", "hosts", "watch", "standby", "peers"):
+    said = (Announce(b""), Still(), ListMembers(1), Watch(), StandBy("x"))
+    for message in (*said, ListBrokers()):
         channel, recorder = cluster.visit(address_of(cluster, broker))
-        channel.post({"op": op})
+        channel.post(message)
         assert cluster.until(lambda r=recorder: r.closed)
         assert recorder.closed == ["this is a host, no broker"]
     assert h.signal() == 0
@@ -261,7 +274,7 @@ def test_brokers_of_other_machines_cost_no_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as here:
         near = Address("127.0.0.1", here.getsockname()[1])
         reach = reach_of([near, far], None, range(4000, 4009), local=False)
-        assert (reach["ports"], reach["spared"]) == ([4000, 4008], [])
+        assert (reach.ports, reach.spared) == ((4000, 4008), ())
         reach = reach_of([near, unknown], None, range(4000, 4009), local=False)
-        assert (reach["ports"], reach["spared"]) == ([4000, 4008], [4003])
-        assert Reach.of_plain(reach) == Reach.of_plain(Reach.of_plain(reach).plain())
+        assert (reach.ports, reach.spared) == ((4000, 4008), (4003,))
+        assert msgspec.msgpack.decode(encode(reach), type=Reach) == reach

@@ -8,44 +8,53 @@ from typing import Any
 
 import pytest
 
-from mooactor.cluster.announcement import MAX_BYTES, Announcement, differences, read
+from mooactor.cluster.announcement import Announcement, differences, read
 from mooactor.cluster.registry import Registry
-from mooactor.host.fields import Refused
-from mooactor.host.rows import AT_A_TIME, unpack, unpack_all
-from tests.cluster.rows import announced, row
+from mooactor.control.messages import Malformed, Message, encode
+from mooactor.host.members import (
+    AT_A_TIME,
+    MAX_BYTES,
+    TO_BROKER,
+    Changed,
+    Gone,
+    Members,
+    Row,
+    row_of,
+)
+from mooactor.host.protocol import Refused
+from tests.cluster.rows import announce, announced, fields
 
 
 class Watchers:
     """Those who watch a registry, and all that each was told."""
 
     def __init__(self) -> None:
-        self.told: dict[Any, list[dict[str, Any]]] = {}
+        self.told: dict[Any, list[Message]] = {}
         self.on_post: Any = lambda watcher, message: None
 
-    def post(self, watcher: Any, message: dict[str, Any]) -> None:
-        told = dict(message)
-        if "row" in told:
-            told["row"] = unpack(told["row"])
-        if "rows" in told:
-            told["rows"] = unpack_all(told["rows"])
-        self.told.setdefault(watcher, []).append(told)
+    def post(self, watcher: Any, message: Message) -> None:
+        self.told.setdefault(watcher, []).append(message)
         self.on_post(watcher, message)
 
     def view(self, watcher: Any) -> list[tuple[str, str]]:
         """Name and node of each, as this watcher would have them by now."""
-        rows: dict[tuple[str, str], dict[str, Any]] = {}
+        rows: dict[tuple[str, str], Row] = {}
         for message in self.told[watcher]:
-            if message["ev"] == "hosts":
-                rows = {
-                    (found["name"], found["id"]): found for found in message["rows"]
-                }
-            elif message["ev"] == "host":
-                found = message["row"]
-                assert rows.get((found["name"], found["id"])) != found  # it is news
-                rows[found["name"], found["id"]] = found
-            else:
-                del rows[message["name"], message["id"]]
+            if isinstance(message, Members):
+                rows = {(row.name, row.id): row for row in map(known, message.rows)}
+            elif isinstance(message, Changed):
+                found = known(message.row)
+                assert rows.get((found.name, found.id)) != found  # it is news
+                rows[found.name, found.id] = found
+            elif isinstance(message, Gone):
+                del rows[message.name, message.id]
         return sorted(rows)
+
+
+def known(data: bytes) -> Row:
+    row = row_of(data)
+    assert row is not None
+    return row
 
 
 @pytest.fixture
@@ -58,17 +67,17 @@ def registry(watchers: Watchers) -> Registry:
     return Registry(watchers.post, expiry_s=3.0)
 
 
-def listed(registry: Registry) -> list[dict[str, Any]]:
-    return unpack_all(registry.rows())
+def listed(registry: Registry) -> list[Row]:
+    return list(map(known, registry.rows()))
 
 
 def members(registry: Registry) -> list[tuple[str, str]]:
     """Name and node of each."""
-    return sorted((found["name"], found["id"]) for found in listed(registry))
+    return sorted((found.name, found.id) for found in listed(registry))
 
 
 def names(registry: Registry) -> list[str]:
-    return [found["name"] for found in listed(registry)]
+    return [found.name for found in listed(registry)]
 
 
 def test_a_load_is_kept_for_those_who_ask_and_no_news_for_watchers(
@@ -81,15 +90,16 @@ def test_a_load_is_kept_for_those_who_ask_and_no_news_for_watchers(
     registry.still(2, 1.0, 3.0)
     registry.announce(1, announced("a", load=7), 1.0)
     assert registry.rows_and_loads() == (registry.rows(), [7.0, 3.0])
-    assert [message["ev"] for message in watchers.told["w"][1:]] == ["host", "host"]
+    assert list(map(type, watchers.told["w"][1:])) == [Changed, Changed]
     registry.still(1, 2.0)
     assert registry.rows_and_loads()[1] == [None, 3.0]
 
 
 def test_a_load_that_is_none_is_refused() -> None:
     for load in (-1, float("nan"), float("inf"), 1e7, "1", True, [1]):
-        with pytest.raises(Refused, match="load="):
-            announced("a", load=load)
+        message = {"type": "Announce", "row": announce("a").row, "load": load}
+        with pytest.raises(Malformed, match="load"):
+            TO_BROKER.decode(encode(message))
 
 
 def test_homes_may_share_a_name_with_each_other_and_with_a_host(
@@ -113,12 +123,7 @@ def test_silence_ends_a_membership(registry: Registry, watchers: Watchers) -> No
     assert (member, found.name) == (2, "b")
     assert "b has said nothing for 3.0 s" in why
     assert names(registry) == ["a"]
-    assert watchers.told["w"][-1] == {
-        "ev": "gone",
-        "name": "b",
-        "id": "node-of-b",
-        "why": why,
-    }
+    assert watchers.told["w"][-1] == Gone("b", "node-of-b", why)
     assert not registry.still(2, 4.0)
     assert registry.expire(100.0)[0][0] == 1
     assert registry.due() is None
@@ -133,16 +138,17 @@ def test_a_watcher_that_is_lost_while_it_is_told_changes_no_order(
         registry.announce(watcher, announced(f"m{watcher}"), 0.0)
         registry.watch(watcher)
 
-    def breaks(watcher: Any, message: dict[str, Any]) -> None:
-        if watcher == 1 and message["ev"] == "host":
+    def breaks(watcher: Any, message: Message) -> None:
+        if watcher == 1 and isinstance(message, Changed):
             registry.unwatch(1)
             registry.leave(1, "its queue is full")
 
     watchers.on_post = breaks
     registry.announce(4, announced("m4"), 0.0)
     for watcher in (2, 3):
-        last = [(m["ev"], m.get("name")) for m in watchers.told[watcher][-2:]]
-        assert last == [("host", None), ("gone", "m1")]
+        changed, gone = watchers.told[watcher][-2:]
+        assert isinstance(changed, Changed)
+        assert isinstance(gone, Gone) and gone.name == "m1"
         assert watchers.view(watcher) == members(registry)
 
 
@@ -185,7 +191,8 @@ def live(rng: random.Random) -> None:
         assert members(registry) == sorted((n, i) for n, i, _ in heard.values())
     registry.watch("last")
     for watcher, seen in watchers.told.items():
-        assert [m["ev"] for m in seen].count("hosts") == 1 == (seen[0]["ev"] == "hosts")
+        kinds = list(map(type, seen))
+        assert kinds.count(Members) == 1 == (kinds[0] is Members)
         assert watchers.view(watcher) == members(registry)
 
 
@@ -196,52 +203,56 @@ def test_many_rows_come_in_several_messages(
     for number in range(count):
         registry.announce(number, announced(f"h{number:04}"), 0.0)
     registry.watch("w")
-    assert [(len(m["rows"]), m["more"]) for m in watchers.told["w"]] == [
+    told = [m for m in watchers.told["w"] if isinstance(m, Members)]
+    assert [(len(m.rows), m.more) for m in told] == [
         (AT_A_TIME, True),
         (AT_A_TIME, True),
         (1, False),
     ]
-    rows = [found for m in watchers.told["w"] for found in m["rows"]]
-    assert [found["name"] for found in rows] == names(registry)
+    rows = [known(data) for m in told for data in m.rows]
+    assert [found.name for found in rows] == names(registry)
 
 
 # -- rows ------------------------------------------------------------------
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"name": 5}, "name=5 is no str"),
+    ({"name": 5}, r"Expected `str`, got `int` - at `\$.name`"),
     ({"name": "a\nb"}, "is no name"),
-    ({"name": "x" * 300}, "at most 255"),
-    ({"address": b""}, "is no str"),
-    ({"kind": "broker"}, "neither 'host' nor 'home'"),
-    ({"cpus": -1}, "cpus=-1 is not between"),
-    ({"labels": {"a": 1}}, "no string"),
-    ({"labels": {str(n): "" for n in range(65)}}, "at most 64"),
-    ({"free": {}}, "free.cpus=None is no number"),
+    ({"name": "x" * 300}, "length <= 255"),
+    ({"address": b""}, r"\$.address"),
+    ({"kind": "broker"}, r"\$.kind"),
+    ({"cpus": -1}, r">= 0 - at `\$.cpus`"),
+    ({"labels": {"a": 1}}, r"\$.labels"),
+    ({"labels": {str(n): "" for n in range(65)}}, "length <= 64"),
+    ({"free": {"cpus": "x"}}, r"\$.free.cpus"),
+    ({"free": {"cpus": float("nan")}}, r"\$.free.cpus"),
     ({"address": "tcp://*:1"}, r"address=.tcp://\*:1. is none"),
     ({"address": "nowhere"}, "address=.nowhere. is none"),
-    ({"shares": [0.5, "1"]}, "a share='1' is no number"),
-    ({"reserved": {"mark": 1}}, "mark=1 is no dict"),
-    ({"actors": True}, "actors=True is no int"),
-    ({"more": "x" * MAX_BYTES}, "the announcement has a length of"),
+    ({"shares": [0.5, "1"]}, r"\$.shares"),
+    ({"reserved": {"mark": 1}}, r"\$.reserved"),
+    ({"actors": True}, r"\$.actors"),
 ]
 
 
 def test_a_wrong_row_is_refused_with_the_field() -> None:
     for change, why in WRONG:
         with pytest.raises(Refused, match=why):
-            read({"op": "announce", **row("a"), **change})
+            read(announce("a", **change))
+    message = encode(announce("a", more="x" * MAX_BYTES))
+    with pytest.raises(Malformed, match=r"\$.row"):
+        TO_BROKER.decode(message)
 
 
 def test_another_wire_is_refused_with_both_versions() -> None:
     versions = {"mooactor": "9.0", "python": "3.11", "torch": None, "wire": 99}
     with pytest.raises(Refused, match=r"mooactor '9\.0'.*version 99 of the wire.*same"):
-        read({"op": "announce", **row("a", versions=versions)})
+        read(announce("a", versions=versions, cpus="of a later version"))
 
 
 def test_versions_that_differ_are_named_with_their_hosts() -> None:
     def runs(name: str, **versions: str | None) -> Announcement:
-        return announced(name, versions={**row("a")["versions"], **versions})
+        return announced(name, versions={**fields("a")["versions"], **versions})
 
     others = [runs(name, torch="2.4") for name in "bcdef"]
     others.append(runs("g", python="3.12.1"))

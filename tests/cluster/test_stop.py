@@ -37,7 +37,7 @@ def test_stop_ends_sessions_then_hosts_then_the_broker(
     for agent in (home, host):
 
         def stop(agent: Agent = agent) -> None:
-            order.append(agent.member.row["name"])
+            order.append(agent.member.row.name)
             cluster.loop.later(0.01, lambda: cluster.leave(agent.member))
 
         agent.on_stop = stop
@@ -129,7 +129,7 @@ def test_stop_leaves_the_broker_to_a_host_that_it_does_not_reach(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
     lost = cluster.member("b", address)
-    lost.row["address"] = "tcp://127.0.0.1:1"  # where nobody listens
+    lost.row.address = "tcp://127.0.0.1:1"  # where nobody listens
     lost.membership.changed()
     shown = ""
     while "tcp://127.0.0.1:1" not in shown:

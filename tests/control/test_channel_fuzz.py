@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import zmq
 
-from mooactor.control import curve, frames, plain, strangers
+from mooactor.control import curve, frames, strangers
 from mooactor.control.acceptor import MAX_CHANNELS
+from mooactor.control.messages import encode
 from mooactor.control.node import Node
 from mooactor.control.reliable import Inflow, Outflow
 from tests.control.nodes import (
@@ -31,17 +32,17 @@ KEY = b"8 bytes!"
 
 
 def good_frames(key: bytes = KEY) -> list[bytes]:
-    hello = {"wire": frames.WIRE, "id": b"n" * 8, "address": "tcp://h:1", "peer": b""}
+    hello = frames.Hello(frames.WIRE, b"n" * 8, "tcp://h:1")
     out = Outflow()
-    out.post(plain.pack({"n": 1, "data": b"x" * 50}))
+    out.post(encode({"n": 1, "data": b"x" * 50}))
     ((number, piece),) = out.pieces()
     return [
-        frames.pack_dict(frames.HELLO, key, hello, number=1),
+        frames.pack_struct(frames.HELLO, key, hello, number=1),
         frames.pack(frames.DATA, key, number, 0, piece),
         frames.pack(frames.ACK, key),
         frames.pack_why(frames.CLOSE, key, "why"),
         frames.pack_why(frames.CLOSED, key, "why"),
-        frames.pack_dict(frames.WELCOME, key, {"id": b"n" * 8}),
+        frames.pack_struct(frames.WELCOME, key, frames.Welcome(b"n" * 8)),
     ]
 
 
@@ -60,7 +61,7 @@ def parse(data: bytes) -> None:
         into = Inflow()
         into.arrive(frame.number, frame.body)
         while into:
-            plain.unpack(into.fetch())
+            into.fetch()
 
 
 @contextlib.contextmanager
@@ -120,10 +121,9 @@ def test_an_address_that_nobody_can_ask_ends_no_node(
     for host in ("[::1%é..b]:80", "[fe80::1%nosuch]:80", "[::1]:0"):
         theirs = Recorder()
         other.accept = theirs.accept
-        hello = {"wire": frames.WIRE, "id": bytes(8), "peer": b""}
         with insider(other.address) as dealer:
-            body = {**hello, "address": f"tcp://{host}"}
-            dealer.send(frames.pack_dict(frames.HELLO, host.encode()[:8], body, 1))
+            body = frames.Hello(frames.WIRE, bytes(8), f"tcp://{host}")
+            dealer.send(frames.pack_struct(frames.HELLO, host.encode()[:8], body, 1))
             assert together((other,), lambda theirs=theirs: theirs.channels)
             assert frames.unpack(dealer.recv()).kind == frames.WELCOME
     still_works(served)
@@ -167,7 +167,8 @@ def test_a_connection_has_one_channel(served: tuple[Node, Node, Recorder]) -> No
 def test_another_version_is_named(served: tuple[Node, Node, Recorder]) -> None:
     _, other, _ = served
     with insider(other.address) as dealer:
-        dealer.send(frames.pack_dict(frames.HELLO, KEY, {"wire": 99, "new": 1}, 1))
+        body = encode({"wire": 99, "new": 1})
+        dealer.send(frames.pack(frames.HELLO, KEY, 1, 0, body))
         assert together((other,), lambda: dealer.poll(0))
         frame = frames.unpack(dealer.recv())
     assert frame.kind == frames.CLOSED

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mooactor.control import frames, plain, reliable
+from mooactor.control import frames, reliable
 from mooactor.control.node import Node
 from mooactor.errors import MooError
 from mooactor.testing import VirtualClock
@@ -295,19 +295,3 @@ def test_no_channel_waits_for_what_has_come_over_another(
     assert theirs.numbers.index("quiet") < 3  # type: ignore[arg-type]
     theirs.messages.remove({"n": "quiet"})
     assert theirs.numbers == list(range(1000))
-
-
-def test_of_an_invalid_message_only_what_came_before_is_handled(
-    pair: tuple[Node, Node],
-) -> None:
-    one, other = pair
-    mine, theirs = Recorder(), Recorder()
-    other.accept = theirs.accept
-    channel = one.connect(other.address, mine)
-    channel.post({"n": 0})
-    channel.post_encoded([plain.pack("no dict")])
-    channel.post({"n": 1})
-    assert together(pair, lambda: mine.closed and theirs.closed)
-    assert theirs.numbers == [0]
-    assert mine.closed == theirs.closed
-    assert "broke the protocol: a str as a message" in mine.closed[0]

@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.control import plain
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Received
+from mooactor.control.messages import Unsendable, encode
+from mooactor.process.protocol import ListActors, LookUp
+
+GOOD = encode(ListActors())
 
 
 @pytest.fixture
@@ -57,11 +60,11 @@ def test_each_frame_arrives_with_its_own_descriptors(
             path = tmp_path / f"{number}-{part}"
             path.write_text(path.name)
             fds.append(os.open(path, os.O_RDONLY))
-        ours.post({"number": number}, fds)
+        ours.post(encode({"number": number}), fds)
         for fd in fds:
             os.close(fd)
-    for number, (message, fds) in enumerate(everything(theirs)):
-        assert message == {"number": number}
+    for number, (data, fds) in enumerate(everything(theirs)):
+        assert data == encode({"number": number})
         names = [os.read(fd, 99).decode() for fd in fds]
         assert names == [f"{number}-{part}" for part in range(number % 4)]
         for fd in fds:
@@ -74,13 +77,13 @@ def test_what_does_not_fit_is_kept_with_its_descriptors(
     ours, theirs = pair
     read, write = os.pipe()
     sent = 0
-    while not ours.post({"data": bytes(100_000), "number": sent}, [write]):
+    while not ours.post(encode({"data": bytes(100_000), "number": sent}), [write]):
         sent += 1
-    ours.post({"number": "last"}, [read])
+    ours.post(b"last", [read])
     os.close(read)
     os.close(write)
     received: list[Received] = []
-    while not received or received[-1][0]["number"] != "last":
+    while not received or received[-1][0] != b"last":
         received += theirs.receive_nowait()
         ours.flush()
     assert [len(fds) for _, fds in received] == [1] * (sent + 2)
@@ -90,16 +93,12 @@ def test_what_does_not_fit_is_kept_with_its_descriptors(
         os.close(fd)
 
 
-def test_a_body_that_is_no_dict_costs_that_frame_only(
-    raw: tuple[socket.socket, Lifeline],
-) -> None:
+def test_each_body_arrives_as_it_came(raw: tuple[socket.socket, Lifeline]) -> None:
     sender, line = raw
-    good = plain.pack({"op": "list"})
-    for body in (b"", b"N", b"\x80\x05K\x01.", good[:-1], good):
+    bodies = [b"", b"N", b"\x80\x05K\x01.", GOOD[:-1], GOOD]
+    for body in bodies:
         sender.send(frame(body))
-    messages = [message for message, _ in everything(line)]
-    assert ["malformed" in message for message in messages] == [True] * 4 + [False]
-    assert messages[-1] == {"op": "list"}
+    assert everything(line) == [(body, []) for body in bodies]
 
 
 def test_a_head_that_makes_no_sense_ends_the_line(
@@ -107,8 +106,8 @@ def test_a_head_that_makes_no_sense_ends_the_line(
 ) -> None:
     sender, line = raw
     head = b"\xff\xff\xff\xff\0"
-    sender.send(frame(plain.pack({"op": "list"})) + head)
-    assert [message for message, _ in line.receive_nowait()] == [{"op": "list"}]
+    sender.send(frame(GOOD) + head)
+    assert line.receive_nowait() == [(GOOD, [])]
     assert select.select([line], [], [], 5.0)[0]  # though nothing more has come
     with pytest.raises(LifelineClosed):
         line.receive_nowait()
@@ -120,7 +119,7 @@ def test_descriptors_that_no_frame_claims_are_closed_with_the_line(
     sender, line = raw
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0] * 8))
     for _ in range(5):
-        sender.sendmsg([frame(plain.pack({"op": "list"}))], [rights])
+        sender.sendmsg([frame(GOOD)], [rights])
     before = len(os.listdir("/proc/self/fd"))
     line.receive_nowait()
     with pytest.raises(LifelineClosed):
@@ -129,22 +128,19 @@ def test_descriptors_that_no_frame_claims_are_closed_with_the_line(
     assert len(os.listdir("/proc/self/fd")) < before
 
 
-def test_without_a_number_for_a_descriptor_the_frame_is_malformed(
+def test_without_a_number_for_a_descriptor_the_frame_comes_without_any(
     pair: tuple[Lifeline, Lifeline],
 ) -> None:
     ours, theirs = pair
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    ours.post({"number": 1}, [0])
-    ours.post({"number": 2})
+    ours.post(b"one", [0, 0])
+    ours.post(b"two")
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
         received = everything(theirs)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert received == [
-        ({"malformed": "0 of 1 descriptors came"}, []),
-        ({"number": 2}, []),
-    ]
+    assert received == [(b"one", []), (b"two", [])]
 
 
 def test_random_bytes_never_do_more_than_end_the_line() -> None:
@@ -152,13 +148,13 @@ def test_random_bytes_never_do_more_than_end_the_line() -> None:
     for _ in range(300):
         ours, theirs = socket.socketpair()
         line = Lifeline(theirs)
-        ours.send(frame(plain.pack({"op": rng.randbytes(9)}))[rng.randrange(3) :])
+        ours.send(frame(encode({"op": rng.randbytes(9)}))[rng.randrange(3) :])
         ours.send(rng.randbytes(rng.randrange(200)))
         ours.close()
         try:
             while True:
-                for message, fds in line.receive_nowait():
-                    assert type(message) is dict and fds == []
+                for data, fds in line.receive_nowait():
+                    assert type(data) is bytes and fds == []
         except LifelineClosed:
             line.close()
 
@@ -166,7 +162,9 @@ def test_random_bytes_never_do_more_than_end_the_line() -> None:
 def test_a_message_that_is_too_large_is_refused_where_it_is_sent(
     pair: tuple[Lifeline, Lifeline],
 ) -> None:
-    with pytest.raises(plain.NotPlain, match="takes"):
-        pair[0].send({"data": bytes(1 << 24)})
-    pair[0].send({"data": 1})
-    assert pair[1].receive_nowait() == [({"data": 1}, [])]
+    with pytest.raises(Unsendable, match="takes"):
+        pair[0].send(bytes((1 << 24) + 1))
+    with pytest.raises(Unsendable, match="LookUp"):
+        pair[0].send(LookUp("\udc80"))
+    pair[0].send(ListActors())
+    assert pair[1].receive_nowait() == [(GOOD, [])]

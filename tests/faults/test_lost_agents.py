@@ -8,13 +8,14 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import mooactor as moo
+from mooactor.control.messages import encode
 from mooactor.host.session import current_session
 from mooactor.process.current import current_runtime
+from mooactor.process.protocol import Ended
 from tests.conftest import eventually
 from tests.faults.cast import Bystander, Scene, Victim
 from tests.process import programs
@@ -47,12 +48,12 @@ def raised_by(act: Callable[[], object]) -> Callable[[], str]:
 @pytest.mark.parametrize(
     ("news", "why"),
     [
-        ({"ev": "ended", "by": "mooactor stop"}, "mooactor stop ended it"),
+        (Ended("mooactor stop"), "mooactor stop ended it"),
         (None, "the host's agent died"),
     ],
 )
 def test_all_that_it_cuts_short_says_what_ended_the_session(
-    no_session: None, tmp_path: Path, news: dict[str, Any] | None, why: str
+    no_session: None, tmp_path: Path, news: Ended | None, why: str
 ) -> None:
     moo.init()
     session, runtime = current_session(), current_runtime()
@@ -72,7 +73,7 @@ def test_all_that_it_cuts_short_says_what_ended_the_session(
     said = {name: raised_by(act) for name, act in ways.items()}
     assert eventually(lambda: len(runtime.agent._requests) == 3)
     if news is not None:
-        runtime.agent._act_on(news, [])
+        runtime.agent._act_on(encode(news), [])
     os.kill(session._agent.pid, signal.SIGKILL)
     ended = ENDED.format(why)
     assert {name: wait() for name, wait in said.items()} == dict.fromkeys(ways, ended)

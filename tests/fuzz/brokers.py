@@ -19,10 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import mooactor as moo
-from mooactor.cluster.announcement import WIRE
-from mooactor.control import plain
 from mooactor.control.channel import Channel
+from mooactor.control.envelope import VERSION as WIRE
+from mooactor.control.messages import encode
 from mooactor.control.node import Node
+from mooactor.host.members import (
+    TO_BROKER,
+    Announce,
+    AnnounceAgain,
+    Joined,
+    Size,
+)
+from mooactor.host.members import StandBy as StandByAt
 from mooactor.host.session import current_session
 from mooactor.process.system import resident_bytes
 from tests.clusters import Cluster
@@ -67,11 +75,12 @@ class StandBy:
 
     def _accept(self, channel: Channel) -> StandBy:
         self.open[channel] = False
-        channel.post({"ev": "joined", "brokers": [], "members": 2, "notes": []})
+        channel.post(Joined([], 2, []))
         return self
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        if message.get("op") == "announce" and channel in self.open:
+    def handle(self, channel: Channel, data: bytes) -> None:
+        message = TO_BROKER.decode(data)
+        if isinstance(message, Announce) and channel in self.open:
             self.open[channel] = True
 
     def channel_closed(self, channel: Channel, why: str) -> None:
@@ -81,8 +90,8 @@ class StandBy:
         """Have each member announce itself, after all that was said before."""
         for channel in self.open:
             self.open[channel] = False
-            channel.post({"ev": "size", "members": 2})  # also after a lie about it
-            channel.post({"ev": "announce"})
+            channel.post(Size(2))  # also after a lie about it
+            channel.post(AnnounceAgain())
 
     def drop(self, everybody: bool = False) -> None:
         """Close the channels to those that have not answered, or to all."""
@@ -125,7 +134,7 @@ class ToMember(Peer):
         for one in self._stand_bys:
             one.listen()
             channel = node.connect(self.made.address, self.visitor)
-            channel.post({"op": "standby", "address": one.node.address})
+            channel.post(StandByAt(one.node.address))
             self._introductions.append(channel)
         assert self._until(lambda: all(len(one.open) == 2 for one in self._stand_bys))
 
@@ -163,8 +172,7 @@ class ToMember(Peer):
         those = list(one.open)
         for channel in those:
             for _ in range(_AT_A_TIME):
-                with contextlib.suppress(plain.NotPlain):
-                    channel.post(self._message(rng))
+                channel.post(self._message(rng))
         one.node.serve()
         return _AT_A_TIME * len(those)
 
@@ -179,14 +187,14 @@ class ToMember(Peer):
         rows = [self._row(rng) for _ in range(2)]
         flag = rng.random() < 0.5
         return [
-            {"ev": "joined", "brokers": [], "members": 2, "notes": ["another torch"]},
-            {"ev": "refused", "why": "there is a host of that name", "taken": flag},
-            {"ev": "announce"},
-            {"ev": "brokers", "addresses": ["tcp://10.77.0.1:9"]},
-            {"ev": "size", "members": 64},
-            {"ev": "hosts", "rows": rows, "more": flag},
-            {"ev": "host", "row": rows[0]},
-            {"ev": "gone", "name": "x", "id": _id(rng), "why": "it was silent"},
+            {"type": "Joined", "brokers": [], "members": 2, "notes": ["other torch"]},
+            {"type": "Refusal", "why": "there is a host of that name", "taken": flag},
+            {"type": "AnnounceAgain"},
+            {"type": "Brokers", "addresses": ["tcp://10.77.0.1:9"]},
+            {"type": "Size", "members": 64},
+            {"type": "Members", "rows": rows, "more": flag},
+            {"type": "Changed", "row": rows[0]},
+            {"type": "Gone", "name": "x", "id": _id(rng), "why": "it was silent"},
         ]
 
     def _row(self, rng: random.Random) -> bytes:
@@ -196,7 +204,7 @@ class ToMember(Peer):
         row = {**copy.deepcopy(ROW), "name": f"x{rng.randrange(20)}", "id": _id(rng)}
         row["versions"]["wire"] = WIRE
         row["kind"] = rng.choice(("host", "home"))
-        packed = plain.pack(changed(rng, row) if rng.random() < 0.5 else row)
+        packed = encode(changed(rng, row) if rng.random() < 0.5 else row)
         return mutate(rng, packed) if rng.random() < 0.2 else packed
 
     # -- what must hold --------------------------------------------------------

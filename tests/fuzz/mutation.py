@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Messages that are nearly right: of bytes, and of plain values."""
+"""Messages that are nearly right: of bytes, and of what MessagePack has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.control.test_fuzz import mutate as mutate
 
-_LEAST = -(1 << 127)  # that a frame can have
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # that MessagePack has
 _NUMBERS = (
     0,
     -1,
@@ -20,12 +20,11 @@ _NUMBERS = (
     1 << 16,
     1 << 31,
     1 << 63,
-    (1 << 64) - 1,
-    -(1 << 80),
+    _MOST,
     _LEAST,
 )
 _QUANTITIES = (0.5, -1.0, math.inf, -math.inf, math.nan, 1e300)
-_TEXTS = ("", "x", "\0", "é" * 400, "\udc80", "tcp://", "../..", "a\nb", "x" * 5000)
+_TEXTS = ("", "x", "\0", "é" * 400, "tcp://", "../..", "a\nb", "x" * 5000)
 _REST = (None, True, False, b"", b"\0" * 300, [], {}, [[]], {"": {}}, {"x": [None]})
 
 
@@ -61,7 +60,8 @@ def _change(rng: random.Random, container: Any) -> None:
     elif choice < 0.5 and type(container[key]) in (bytes, str):
         container[key] = _mutated(rng, container[key])
     elif choice < 0.6 and type(container[key]) is int:
-        container[key] = max(_LEAST, container[key] + rng.choice((-1, 1, 1 << 32)))
+        more = container[key] + rng.choice((-1, 1, 1 << 32))
+        container[key] = min(_MOST, max(_LEAST, more))
     else:
         container[key] = odd(rng)
 
@@ -76,5 +76,4 @@ def _add(rng: random.Random, container: Any) -> None:
 def _mutated(rng: random.Random, value: Any) -> Any:
     if type(value) is bytes:
         return mutate(rng, value)
-    data = mutate(rng, value.encode("utf-8", "surrogatepass"))
-    return data.decode("utf-8", "surrogateescape")
+    return mutate(rng, value.encode()).decode("utf-8", "replace")

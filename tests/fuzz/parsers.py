@@ -22,14 +22,21 @@ from typing import Any
 from mooactor.cluster import announcement
 from mooactor.cluster.launch import rendezvous, starter
 from mooactor.control import addresses as own_addresses
-from mooactor.control import bodies, envelope, frames, plain
+from mooactor.control import bodies, envelope, frames
+from mooactor.control.envelope import VERSION as WIRE
+from mooactor.control.messages import Malformed, encode
 from mooactor.control.reliable import Violation
-from mooactor.host import addresses, load, rows
-from mooactor.host.fields import Refused
+from mooactor.host import addresses, members
+from mooactor.host.members import Members, Row
+from mooactor.host.protocol import OverLine, Refused
 from mooactor.process import parcel
+from mooactor.process.exits import ExitRecord
+from mooactor.process.place import Place
+from mooactor.process.protocol import Died, Spawn
+from mooactor.process.supervision import Restart
 from tests.control import test_channel_fuzz as channels
 from tests.control import test_fuzz as records
-from tests.control.test_plain import is_plain, value
+from tests.control.test_messages import DECODERS
 from tests.fuzz.mutation import changed, mutate
 
 PAYLOADS: tuple[Callable[[bytes], Any], ...] = (
@@ -80,46 +87,59 @@ def channel_frames(rng: random.Random) -> None:
     channels.parse(mutate(rng, rng.choice(FRAMES)))
 
 
-def plain_values(rng: random.Random) -> None:
-    found = plain.unpack(mutate(rng, plain.pack(value(rng))))
-    assert is_plain(found)
-    assert repr(plain.unpack(plain.pack(found))) == repr(found)
+def messages(rng: random.Random) -> None:
+    """Of every union, each kind with all that it may have."""
+    union = rng.choice(DECODERS)
+    good = {"type": rng.choice(sorted(union.tags)), **changed(rng, FIELDS)}
+    data = encode(changed(rng, good)) if rng.random() < 0.5 else rng.choice(WHOLE)
+    found = union.decode(mutate(rng, data) if rng.random() < 0.5 else data)
+    assert type(found) in union.kinds
+    assert encode(union.decode(encode(found))) == encode(found)
 
 
 def announcements(rng: random.Random) -> None:
     """Also as others get them, from the broker."""
-    message = {"op": "announce", "load": 1.5, **ROW}
-    told = announcement.read(changed(rng, message))
-    row = rows.unpack(told.row)
-    assert row is not None and row["name"] == told.name and "load" not in row
+    message = {"type": "Announce", "load": 1.5, "row": encode(changed(rng, ROW))}
+    found = members.TO_BROKER.decode(encode(changed(rng, message)))
+    if not isinstance(found, members.Announce):
+        raise Refused("another message")
+    told = announcement.read(found)
+    row = members.row_of(told.row)
+    assert row is not None and row.name == told.name
     assert _is_load(told.load)
 
 
 def broker_rows(rng: random.Random) -> None:
     """A row that a home gets is one that it can place actors by, or none."""
-    row = rows.unpack(mutate(rng, plain.pack(changed(rng, ROW))))
+    row = members.row_of(mutate(rng, encode(changed(rng, ROW))))
     if row is None:
         raise Refused("no row")
-    for name in ("name", "id", "address"):
-        assert type(row[name]) is str
-    assert all(type(text) is str for text in row["labels"].values())
-    assert all(type(held) is dict for held in row.get("reserved", {}).values())
-    assert all(math.isfinite(row[kind]) for kind in ("cpus", "gpus", "memory"))
+    _check_row(row)
 
 
 def answers(rng: random.Random) -> None:
     """What a command gets for a broker's answer: good rows, each with a load."""
-    packed = [plain.pack(changed(rng, ROW)) for _ in range(2)]
-    found = rows.unpack_answer(changed(rng, {"rows": packed, "loads": [1.5, None]}))
+    packed = [encode(changed(rng, ROW)) for _ in range(2)]
+    message = {"type": "Members", "rows": packed, "loads": [1.5, None]}
+    answer = members.FROM_BROKER.decode(encode(changed(rng, message)))
+    found = members.rows_of(answer) if isinstance(answer, Members) else []
     if not found:
         raise Refused("no row")
-    for row in found:
-        rows.check(row)
-        assert _is_load(row["load"])
+    for row, load in found:
+        _check_row(row)
+        assert _is_load(load)
+
+
+def _check_row(row: Row) -> None:
+    assert all(type(text) is str for text in (row.name, row.id, row.address))
+    assert all(type(text) is str for text in row.labels.values())
+    for amount in (row.total, row.free, *row.reserved.values()):
+        for held in (amount.cpus, amount.gpus, amount.memory):
+            assert math.isfinite(held) and held >= 0
 
 
 def _is_load(value: Any) -> bool:
-    return value is None or (type(value) is float and 0 <= value <= load.MOST)
+    return value is None or (type(value) is float and 0 <= value <= 1e6)
 
 
 def broker_addresses(rng: random.Random) -> None:
@@ -205,11 +225,18 @@ ROW: dict[str, Any] = {
         "mooactor": "1",
         "python": "3.12",
         "torch": None,
-        "wire": announcement.WIRE,
+        "wire": WIRE,
     },
     "sessions": ["mark"],
     "actors": 2,
 }
+FIELDS: dict[str, Any] = {"number": 1, "id": 1 << 16, "why": "", "note": "no"}
+WHOLE = [
+    encode(Spawn(1 << 16, "A", b"h", place=Place(b"/", [b"/a"]), policy=Restart())),
+    encode(Died(1 << 16, 0, ExitRecord.follows("link", "b", ExitRecord("exit", 3)))),
+    encode(OverLine(1, b"said", False, ("g", 4096), [b"x"])),
+    encode(Members([b"row"], loads=[1.5])),
+]
 ORDER: dict[str, Any] = {
     "cwd": "/",
     "path": [],
@@ -246,11 +273,11 @@ def _meetings() -> Iterator[Parser]:
 
 _target("envelopes", envelopes, *records.REFUSALS)
 _target("payloads", payloads, *BYTES)
-_target("frames", channel_frames, frames.Malformed, Violation, plain.Malformed)
-_target("plain", plain_values, plain.Malformed)
-_target("announcements", announcements, Refused)
+_target("frames", channel_frames, frames.Malformed, Violation)
+_target("messages", messages, Malformed)
+_target("announcements", announcements, Refused, Malformed)
 _target("rows", broker_rows, Refused)
-_target("answers", answers, Refused)
+_target("answers", answers, Refused, Malformed)
 _target("addresses", broker_addresses, ValueError)
 _target("orders", orders, starter.Missing)
 _target("launch lines", launch_lines, starter.Missing)

@@ -10,16 +10,46 @@ import copy
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 from unittest import mock
 
+import msgspec
+
 import mooactor as moo
-from mooactor.cluster.announcement import WIRE
-from mooactor.control import plain
 from mooactor.control.channel import Channel
+from mooactor.control.envelope import VERSION as WIRE
+from mooactor.control.messages import Decoder, Message, encode
 from mooactor.control.node import Node
-from mooactor.host.rows import Row, unpack_all
+from mooactor.host import protocol as protocol_of_agents
+from mooactor.host.members import Announce, ListMembers, Members, Row, rows_of
+from mooactor.host.protocol import (
+    Born,
+    Closed,
+    Denied,
+    Dying,
+    Exited,
+    Failed,
+    Kill,
+    Leave,
+    Lost,
+    Now,
+    Open,
+    Opened,
+    OverLine,
+    Preload,
+    Printed,
+    Reserve,
+    Reserved,
+    SessionStatus,
+    Start,
+    Status,
+)
+from mooactor.process import protocol
+from mooactor.process.needs import Amount
+from mooactor.process.place import Place
+from mooactor.process.protocol import Life
+from mooactor.tensors.network import Network
 from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
 from tests.fuzz.mutation import changed
@@ -27,6 +57,14 @@ from tests.fuzz.parsers import ROW
 
 _AT_A_TIME = 8
 _ANSWER_S = 30.0
+M = TypeVar("M", bound=Message)
+ANSWERS: Decoder[Message] = Decoder(Members, SessionStatus)
+
+
+def _dict(message: Message) -> dict[str, Any]:
+    """Its fields, to be changed."""
+    found: dict[str, Any] = msgspec.msgpack.decode(encode(message))
+    return found
 
 
 class Counter:
@@ -50,10 +88,8 @@ class Visitor:
         secret = bytes.fromhex(made.key_file.read_text().strip())
         self.node = Node(secret, bind=made.network.address("d"))
         self._channel: Channel | None = None
-        self.heard: list[dict[str, Any]] = []
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        self.heard.append(message)
+    def handle(self, channel: Channel, data: bytes) -> None: ...
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         if channel is self._channel:
@@ -65,10 +101,9 @@ class Visitor:
             self._channel = self.node.connect(address, self)
         return self._channel
 
-    def post(self, address: str, message: dict[str, Any]) -> None:
-        """Post what can be sent; the rest never gets as far as a peer."""
-        with contextlib.suppress(plain.NotPlain):
-            self.channel(address).post(message)
+    def post(self, address: str, message: object) -> None:
+        """Over the channel that is open, or another one."""
+        self.channel(address).post(message)
 
     def settle(self) -> None:
         """Let the peer read all that was posted."""
@@ -77,16 +112,15 @@ class Visitor:
             return self._channel is None or not self._channel.queued
 
         assert self.node.run_until(read, _ANSWER_S)
-        self.heard.clear()
 
-    def ask(self, address: str, message: dict[str, Any], event: str) -> dict[str, Any]:
+    def ask(self, address: str, message: Message, kind: type[M]) -> M:
         """The answer to a message that makes sense, over a channel of its own."""
         asker = _Asker()
         channel = self.node.connect(address, asker)
         channel.post(message)
 
-        def answer() -> list[dict[str, Any]]:
-            return [one for one in asker.heard if one.get("ev") == event]
+        def answer() -> list[M]:
+            return [one for one in asker.heard if isinstance(one, kind)]
 
         assert self.node.run_until(lambda: answer() or asker.closed, _ANSWER_S)
         assert not asker.closed, asker.closed
@@ -94,17 +128,17 @@ class Visitor:
         return answer()[0]
 
     def rows(self, broker: str) -> list[Row]:
-        found = self.ask(broker, {"op": "hosts", "rid": 1}, "hosts")
-        return unpack_all(found["rows"])
+        found = self.ask(broker, ListMembers(1), Members)
+        return [row for row, _ in rows_of(found)]
 
 
 class _Asker:
     def __init__(self) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.heard: list[Message] = []
         self.closed: list[str] = []
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        self.heard.append(message)
+    def handle(self, channel: Channel, data: bytes) -> None:
+        self.heard.append(ANSWERS.decode(data))
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         self.closed.append(why)
@@ -123,8 +157,8 @@ class Peer:
     def settle_home(self) -> None:
         """Find the session's agent."""
         rows = self.visitor.rows(self.made.address)
-        (self.home,) = [row["address"] for row in rows if row["kind"] == "home"]
-        (self.host,) = [row["address"] for row in rows if row["name"] == "a"]
+        (self.home,) = [row.address for row in rows if row.kind == "home"]
+        (self.host,) = [row.address for row in rows if row.name == "a"]
 
     def step(self, rng: random.Random) -> int:
         for _ in range(_AT_A_TIME):
@@ -147,8 +181,7 @@ class Peer:
         fresh = moo.on(Counter, host="a").spawn()
         assert fresh.add.options(timeout=_ANSWER_S)() == 1
         moo.kill(fresh)
-        asked = self.visitor.ask(self.home, {"op": "status"}, "status")
-        assert asked["actors"]
+        assert self.visitor.ask(self.home, Status(), SessionStatus).actors
 
     def close(self) -> None:
         self.visitor.node.close()
@@ -161,14 +194,14 @@ class ToBroker(Peer):
         row = {**copy.deepcopy(ROW), "name": f"x{rng.randrange(20)}"}
         row["versions"]["wire"] = WIRE
         messages: tuple[dict[str, Any], ...] = (
-            {"op": "announce", **row},
-            {"op": "still"},
-            {"op": "hosts", "rid": 3},
-            {"op": "watch"},
-            {"op": "standby", "address": "tcp://10.77.0.1:9"},
+            {"type": "Announce", "row": encode(changed(rng, row)), "load": 1.0},
+            {"type": "Still"},
+            {"type": "ListMembers", "rid": 3},
+            {"type": "Watch"},
+            {"type": "StandBy", "address": "tcp://10.77.0.1:9"},
         )
         message = changed(rng, rng.choice(messages))
-        if message.get("op") != "stop":
+        if message.get("type") != "Stop":
             self.visitor.post(self.made.address, message)
         if rng.random() < 0.01 and self.visitor.channel(self.made.address).is_open:
             self.visitor.channel(self.made.address).close()
@@ -179,11 +212,11 @@ class ToDesk(Peer):
 
     def case(self, rng: random.Random) -> None:
         messages: tuple[dict[str, Any], ...] = (
-            {"op": "status"},
-            {"op": "logs", "name": "Counter", "follow": rng.random() < 0.5},
+            {"type": "Status"},
+            {"type": "Logs", "name": "Counter", "follow": rng.random() < 0.5},
         )
         message = changed(rng, rng.choice(messages))
-        if message.get("op") != "stop":
+        if message.get("type") != "Stop":
             self.visitor.post(self.home, message)
 
 
@@ -199,7 +232,7 @@ class ToHost(Peer):
         """Post a message, behind `opens` if the channel is new."""
         if not self._has_opened(self.visitor.channel(self.host)):
             self.visitor.post(self.host, opens)
-        if message.get("op") != "stop":
+        if message.get("type") != "Stop":
             self.visitor.post(self.host, message)
 
     _opened: Channel | None = None
@@ -215,14 +248,15 @@ class ToHome(Peer):
     def __init__(self, made: Cluster) -> None:
         super().__init__(made)
         self.visitor.node.accept = self._accept
-        self._starts: list[tuple[Channel, dict[str, Any]]] = []
+        self._starts: list[tuple[Channel, Start]] = []
         self._announced = self._tries = 0
 
     def _accept(self, channel: Channel) -> ToHome:
         return self
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        if message.get("what") == "start":
+    def handle(self, channel: Channel, data: bytes) -> None:
+        message = protocol_of_agents.TO_GUEST.decode(data)
+        if isinstance(message, Start):
             self._starts.append((channel, message))
 
     def channel_closed(self, channel: Channel, why: str) -> None: ...
@@ -234,7 +268,7 @@ class ToHome(Peer):
         row = {**copy.deepcopy(ROW), "name": name, "id": node.id.hex()}
         row |= {"address": node.address, "reserved": {}}
         row["versions"]["wire"] = WIRE
-        self.visitor.post(self.made.address, {"op": "announce", **row})
+        self.visitor.post(self.made.address, Announce(encode(row)))
         self.visitor.settle()
         self._starts.clear()
         while not any(one["name"] == name for one in moo.hosts()):
@@ -247,9 +281,9 @@ class ToHome(Peer):
             if not channel.is_open:
                 break
             message = copy.deepcopy(rng.choice(TO_HOME))
-            message["number"] = start["number"]
-            with contextlib.suppress(plain.NotPlain):
-                channel.post(changed(rng, message))
+            if "number" in message:
+                message["number"] = start.number
+            channel.post(changed(rng, message))
             cases += 1
             node.run_until(lambda: False, 0.001)
         handle.add.tell()
@@ -260,90 +294,62 @@ class ToHome(Peer):
         return cases
 
 
-_LIFE: dict[str, Any] = {
-    "directory": "",
-    "key": b"k" * 16,
-    "actor_id": 1 << 16,
-    "incarnation": 0,
-    "memory_limit": None,
-    "network": {},
-    "env": {},
-    "threads": 1,
-    "place": None,
-    "name": None,
-    "stream": None,
-    "seed": None,
-    "namesakes": 0,
-    "label": "Odd",
-    "policy": None,
-    "payload": b"no parcel",
-    "snapshot": None,
-    "carried": [],
-    "reach": {},
-}
-OPEN: dict[str, Any] = {
-    "what": "open",
-    "session": "another",
-    "place": {"cwd": os.getcwd(), "path": sys.path[1:]},
-    "python": sys.executable,
-    "argv": ["x"],
-    "preload": [],
-}
-TO_GUEST: list[dict[str, Any]] = [
-    {
-        "what": "start",
-        "number": 1,
-        "life": _LIFE,
-        "parcels": [],
-        "tries": 0,
-        "holder": 1 << 16,
-        "needs": {"cpus": 0.0, "gpus": 0.0, "memory": 0.0},
-    },
-    {
-        "what": "line",
-        "number": 1,
-        "message": {"ev": "reply", "rid": 1, "value": None},
-        "parcels": [b"x"],
-    },
-    {
-        "what": "line",
-        "number": 1,
-        "message": {"ev": "reply", "rid": 1, "value": True, "segment": ["g", 4096]},
-    },
-    *({"what": what, "number": 1} for what in ("closed", "kill", "disown")),
-    {
-        "what": "reserve",
-        "number": 1,
-        "holders": [1 << 16, 2 << 16],
-        "needs": {"cpus": 0.5, "gpus": 0.0, "memory": 0.0},
-    },
-    {"what": "leave", "holder": 1 << 16},
-    {"what": "preload", "modules": ["json"]},
-    {"what": "now", "id": 1 << 16, "incarnation": 3},
+_LIFE = Life(
+    1 << 16,
+    0,
+    "Odd",
+    {},
+    1,
+    b"",
+    b"k" * 16,
+    None,
+    Network(),
+    payload=b"no parcel",
+)
+
+
+def _said(message: Message, parcels: Sequence[bytes] = ()) -> OverLine:
+    """To a process, or of one."""
+    return OverLine(1, encode(message), False, None, list(parcels))
+
+
+_PLACE = Place(os.fsencode(os.getcwd()), list(map(os.fsencode, sys.path[1:])))
+OPEN = _dict(Open("another", _PLACE, os.fsencode(sys.executable), [b"x"], []))
+TO_GUEST = [
+    _dict(message)
+    for message in (
+        Start(1, _LIFE, 1 << 16, Amount(), 0, []),
+        _said(protocol.Reply(1), [b"x"]),
+        OverLine(1, encode(protocol.Reply(1, True)), False, ("g", 4096), []),
+        OverLine(1, encode(protocol.Stop()), True, None, []),
+        Closed(1),
+        Kill(1),
+        Reserve(1, [1 << 16, 2 << 16], Amount(0.5)),
+        Leave(1 << 16),
+        Preload(["json"]),
+        Now(1 << 16, 3),
+    )
 ]
-TO_HOME: list[dict[str, Any]] = [
-    {"what": "opened", "why": "", "near": False, "files": 1024},
-    {"what": "born", "number": 1, "pid": 4, "cores": [0], "devices": "0"},
-    {"what": "failed", "number": 1, "note": "no"},
-    {"what": "reserved", "number": 1, "note": ""},
-    {"what": "denied", "number": 1, "note": "no"},
-    {"what": "line", "number": 1, "message": {"op": "ready"}},
-    {"what": "line", "number": 1, "message": {"op": "list", "rid": 1}},
-    {
-        "what": "line",
-        "number": 1,
-        "message": {"op": "reachable", "address": "tcp://10.0.0.5:1", "endpoint": b""},
-    },
-    {"what": "line", "number": 1, "message": {"op": "snapshot"}, "parcels": [b"x"]},
-    {"what": "line", "number": 1, "message": {"op": "locate", "id": 1 << 16}},
-    {
-        "what": "line",
-        "number": 1,
-        "message": {"op": "survey", "number": 1, "mailbox": 0, "memory": 1},
-    },
-    *({"what": what, "number": 1} for what in ("lost", "closed", "dying")),
-    {"what": "exited", "number": 1, "status": 9, "stderr": ["x"], "oom": False},
-    {"what": "log", "stream": 1, "prefix": b"(X pid=1) ", "lines": b"said\n\nso"},
+TO_HOME = [
+    _dict(message)
+    for message in (
+        Opened(files=1024),
+        Born(1, 4, [0], "0"),
+        Failed(1, "no"),
+        Reserved(1, ""),
+        Denied(1, "no"),
+        _said(protocol.Ready()),
+        _said(protocol.ListActors(rid=1)),
+        _said(protocol.Reachable("tcp://10.0.0.5:1", b"")),
+        _said(protocol.Snapshot(), [b"x"]),
+        _said(protocol.Locate(1 << 16)),
+        _said(protocol.Survey(1, 0, 1)),
+        Lost(1),
+        Closed(1),
+        Dying(1),
+        Exited(1, 9, ["x"], False),
+        Printed(1, b"(X pid=1) ", b"said\n\nso"),
+    )
 ]
 
 

@@ -6,7 +6,16 @@ from __future__ import annotations
 from typing import Any
 
 from mooactor.control.channel import Channel
+from mooactor.control.messages import Message
 from mooactor.control.node import Node
+from mooactor.host.protocol import (
+    TO_ASKER,
+    TO_DESK,
+    AllNamed,
+    Answer,
+    AskNames,
+    Poll,
+)
 from tests.clusters import Cluster
 
 _ANSWER_S = 30.0
@@ -23,8 +32,8 @@ class OtherHome:
         secret = bytes.fromhex(made.key_file.read_text().strip())
         self.node = Node(secret, bind=made.network.address(where))
         self.node.accept = self._accept
-        self.heard: list[dict[str, Any]] = []
-        self.asked: list[dict[str, Any]] = []
+        self.heard: list[Message] = []
+        self.asked: list[Message] = []
         self.closed: str | None = None
         self.channel: Channel | None = None
         self.back: Channel | None = None
@@ -37,29 +46,27 @@ class OtherHome:
         """Open a channel, and ask for names over it."""
         self.heard, self.closed = [], None
         self.channel = self.node.connect(address, self)
-        self.channel.post({"op": "names", "host": "x", "namespace": namespace})
+        self.channel.post(AskNames("x", namespace))
         return self.channel
 
     def await_told(self) -> None:
         """The other home has told all of its names, and asks for ours."""
-        assert self.wait(lambda: "told" in self._events() and self.asked), self.closed
-
-    def _events(self) -> list[Any]:
-        return [message["ev"] for message in self.heard]
+        assert self.wait(lambda: AllNamed() in self.heard and self.asked), self.closed
 
     def wait(self, condition: Any, seconds: float = _ANSWER_S) -> bool:
         """Serve the node until it holds; False if it never did."""
         return self.node.run_until(condition, seconds)
 
-    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
+    def handle(self, channel: Channel, data: bytes) -> None:
         if channel is self.channel:
-            self.heard.append(message)
+            self.heard.append(TO_ASKER.decode(data))
             return
+        message = TO_DESK.decode(data)
         self.asked.append(message)
-        if message.get("op") == "names":
-            channel.post({"ev": "told"})
-        elif message.get("op") == "poll":
-            channel.post({"ev": "answer", "number": message["number"], "value": None})
+        if isinstance(message, AskNames):
+            channel.post(AllNamed())
+        elif isinstance(message, Poll):
+            channel.post(Answer(message.number))
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         if channel is self.channel:

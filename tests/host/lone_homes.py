@@ -11,11 +11,11 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from mooactor.control import plain
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Lifeline
+from mooactor.control.messages import Message, encode
 from mooactor.control.reliable import Data
 from mooactor.host.cluster import Offer
 from mooactor.host.devices import Devices
@@ -25,11 +25,26 @@ from mooactor.host.home import Home
 from mooactor.host.leaving import Absent
 from mooactor.host.logs import Logs
 from mooactor.host.placement import NoPlace
+from mooactor.host.protocol import (
+    TO_GUEST,
+    Born,
+    Exited,
+    Open,
+    OverLine,
+    Reserve,
+    Reserved,
+)
 from mooactor.host.remote import RemoteSite
-from mooactor.host.resources import Amount, Resources
+from mooactor.host.resources import Resources
 from mooactor.host.sites import Sites
+from mooactor.process.exits import ExitRecord
+from mooactor.process.needs import Amount, Needs
+from mooactor.process.place import Place
+from mooactor.process.protocol import NEWS, Configure, Died, Life, Request, Spawn
+from mooactor.tensors.network import Network
 
 TOTAL = Amount(4.0, 1.0, 1e9)
+M = TypeVar("M", bound=Message)
 
 
 class Wire:
@@ -40,22 +55,22 @@ class Wire:
         self.address = "tcp://127.0.0.1:1"
         self.queued = 0
         self.is_open = True
-        self.sent: list[dict[str, Any]] = []
+        self.sent: list[Message] = []
 
-    def post(self, message: dict[str, Any]) -> None:
+    def post(self, message: Message) -> None:
         self.sent.append(message)
 
     encoded = staticmethod(Channel.encoded)
 
     def post_encoded(self, parts: Sequence[Data]) -> None:
-        self.post(plain.unpack(b"".join(parts)))
+        self.post(TO_GUEST.decode(b"".join(parts)))
 
     def close(self, why: str = "") -> None:
         self.is_open = False
 
-    def of(self, what: str) -> list[dict[str, Any]]:
+    def of(self, kind: type[M]) -> list[M]:
         """The messages of that kind."""
-        return [message for message in self.sent if message["what"] == what]
+        return [message for message in self.sent if isinstance(message, kind)]
 
 
 class Hosts:
@@ -82,13 +97,14 @@ class Hosts:
     def addresses(self, own: str) -> dict[str, str]:
         return {}
 
-    def open(self, host: str, config: dict[str, Any]) -> RemoteSite:
+    def open(self, host: str, config: Configure) -> RemoteSite:
         if host not in self.names:
             raise NoPlace(f"host {host} has left the cluster")
         site, wire = RemoteSite(host, self._loop, self._news), Wire()
         wire.peer = b"" if host in self.silent else wire.peer
         self.wires.setdefault(host, []).append(wire)
-        site.open(wire, session="s")  # type: ignore[arg-type]
+        opens = Open("s", config.place, config.python, [], [])
+        site.open(wire, opens)  # type: ignore[arg-type]
         return site
 
     def close(self) -> None:
@@ -98,7 +114,7 @@ class Hosts:
 class OwnLine(FarLine):
     """Leads to a process of this host that is none."""
 
-    def hand_on(self, message: dict[str, Any], fds: Any) -> None:
+    def hand_on(self, message: Message, fds: Any) -> None:
         pass
 
 
@@ -119,13 +135,13 @@ class Here:
         self.killed: list[Any] = []
         self._pids = 4242
 
-    def configure(self, path: list[str], argv: list[str]) -> None:
+    def configure(self, path: list[bytes], argv: list[bytes]) -> None:
         pass
 
     def preload(self, modules: list[str]) -> None:
         pass
 
-    def start(self, life: dict[str, Any], fds: Any, tries: int = 0) -> Any:
+    def start(self, life: Life, fds: Any, tries: int = 0) -> Any:
         self._pids += 1
         return Own(self._pids, tries + 1)
 
@@ -160,60 +176,55 @@ class LoneHome:
         self.hosts = Hosts(self.loop, self.home, names)
         self.sites.cluster = self.hosts  # type: ignore[assignment]
         self.home.configure(
-            {
-                "directory": str(directory),
-                "key": b"k",
-                "process_id": 1 << 60,
-                "forward_logs": False,
-                "logs_by_lifeline": False,
-                "memory_limit": None,
-                "network": {},
-                "seed": 1,
-                "reach": None,
-                "local": local,
-                "setup": None,
-                "path": [],
-                "argv": [],
-            }
+            Configure(
+                os.fsencode(directory),
+                b"k",
+                1 << 60,
+                "s",
+                Place(b"/", []),
+                b"python",
+                [],
+                [],
+                Network(),
+                forward_logs=False,
+                local=local,
+                seed=1,
+            )
         )
 
-    def ask(self, line: Any = None, **message: Any) -> None:
+    def ask(self, request: Request, line: Any = None) -> None:
         """Have the home act on a request, of the driver's unless a line is given."""
-        self.home.requests.handle(line or self._line, message, [])
+        self.home.requests.handle(line or self._line, encode(request), [])
 
-    def told(self) -> list[dict[str, Any]]:
+    def told(self) -> list[Message]:
         """All that the driver has been told since it last looked."""
-        found: list[dict[str, Any]] = []
+        found: list[Message] = []
         while (received := self.driver.receive_nowait()) or self._line.kept:
-            found += [message for message, _ in received]
+            found += [NEWS.decode(data) for data, _ in received]
             self.loop.serve(time.monotonic())
         return found
 
-    def died(self) -> dict[int, dict[str, Any]]:
+    def died(self) -> dict[int, ExitRecord]:
         """The records of the ends that the driver has just heard of, by actor."""
-        told = [message for message in self.told() if message["ev"] == "died"]
-        return {message["id"]: message["record"] for message in told}
+        return {one.id: one.record for one in self.told() if isinstance(one, Died)}
 
-    def request(self, number: int, **fields: Any) -> dict[str, Any]:
+    def request(
+        self,
+        number: int,
+        *,
+        host: str = "",
+        num_cpus: float = 0.0,
+        num_gpus: float = 0.0,
+        **fields: Any,
+    ) -> Spawn:
         """The request that spawns actor `number`."""
-        return {
-            "op": "spawn",
-            "id": number << 16,
-            "name": None,
-            "label": f"Actor {number}",
-            "payload": b"",
-            "policy": None,
-            "env": {},
-            "threads": 1,
-            "preload": [],
-            "handle": b"",
-            "detached": False,
-            **fields,
-        }
+        needs = Needs(Amount(num_cpus, num_gpus), host)
+        payload: dict[str, Any] = {"payload": b"", "needs": needs}
+        return Spawn(number << 16, f"Actor {number}", b"", **{**payload, **fields})
 
     def spawn(self, number: int, **fields: Any) -> Any:
         """The record of actor `number`, which the driver has spawned."""
-        self.ask(**self.request(number, **fields))
+        self.ask(self.request(number, **fields))
         return self.home.actors[number << 16]
 
     def free_cpus(self, host: str) -> float:
@@ -235,26 +246,29 @@ class LoneHome:
         """The last channel to it."""
         return self.hosts.wires[host][-1]
 
-    def hear(self, host: str, **message: Any) -> None:
+    def hear(self, host: str, message: Message) -> None:
         """The agent there has said something."""
         wire: Any = self.wire(host)
         channel: Channel = wire
-        self.site(host).handle(channel, message)
+        self.site(host).handle(channel, encode(message))
 
     def agree(self, host: str, note: str = "") -> None:
         """The agent there answers the latest request to reserve."""
-        number = self.wire(host).of("reserve")[-1]["number"]
-        self.hear(host, what="reserved", number=number, note=note)
+        number = self.wire(host).of(Reserve)[-1].number
+        self.hear(host, Reserved(number, note))
 
     def born(self, host: str, actor: Any, pid: int = 777) -> None:
         """The process of an actor there is born."""
-        about = {"number": actor.process.line.number, "pid": pid, "cores": []}
-        self.hear(host, what="born", **about)
+        self.hear(host, Born(actor.process.line.number, pid, []))
 
-    def says(self, host: str, actor: Any, **message: Any) -> None:
+    def exits(self, host: str, actor: Any) -> None:
+        """It is killed."""
+        self.hear(host, Exited(actor.process.line.number, 9, [], False))
+
+    def says(self, host: str, actor: Any, request: Request) -> None:
         """The process of an actor there makes a request."""
         number = actor.process.line.number
-        self.hear(host, what="line", number=number, message=message)
+        self.hear(host, OverLine(number, encode(request), False, None, []))
 
     def lose(self, host: str) -> None:
         """Nothing is heard of a host any more."""

@@ -13,6 +13,8 @@ import pytest
 
 from mooactor.host.site import End
 from mooactor.host.supervised import Supervised
+from mooactor.process.protocol import Link
+from mooactor.process.supervision import Restart
 from tests.host.lone_homes import LoneHome
 
 KILLED, EXITED = End(9, (), False), End(0, (), False)
@@ -26,7 +28,7 @@ def lone(tmp_path: Path) -> Iterator[LoneHome]:
 
 
 def link(lone: LoneHome, one: Supervised, other: Supervised) -> None:
-    lone.ask(op="link", rid=1, id=one.id, other=other.id)
+    lone.ask(Link(one.id, other.id, rid=1))
 
 
 def all_linked(lone: LoneHome, count: int, **options: Any) -> list[Supervised]:
@@ -57,7 +59,7 @@ def test_an_abnormal_end_is_that_of_all_that_are_linked_and_of_nobody_else(
 ) -> None:
     for seed in range(20):
         rng, lone = random.Random(seed), LoneHome(tmp_path, "", here="d", local=True)
-        again = {"policy": {"max": 5, "backoff": 60.0}} if seed % 2 else {}
+        again = {"policy": Restart(5, backoff=60.0)} if seed % 2 else {}
         actors = [lone.spawn(1 + number, **again) for number in range(12)]
         pairs = rng.sample(list(itertools.combinations(range(12), 2)), 9)
         for one, other in pairs:
@@ -82,7 +84,7 @@ def test_the_end_of_the_session_spreads_nothing(lone: LoneHome) -> None:
 
 
 def test_actors_that_come_back_are_still_linked(lone: LoneHome) -> None:
-    first, second, third = all_linked(lone, 3, policy={"max": 5, "backoff": 0.0})
+    first, second, third = all_linked(lone, 3, policy=Restart(5))
     for one, *others in ((first, second, third), (second, first, third)):
         killed = end(lone, one)
         assert {other.id for other in killed} == {other.id for other in others}

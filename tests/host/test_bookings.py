@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from mooactor.host.devices import Devices
-from mooactor.host.resources import Amount, Resources
+from mooactor.host.protocol import Leave, Opened, Reserve, Reserved
+from mooactor.host.resources import Resources
+from mooactor.process.needs import Amount, Needs
+from mooactor.process.protocol import Reply, Unreserve
+from mooactor.process.protocol import Reserve as Places
 from tests.host.lone_homes import TOTAL, LoneHome, Wire
 
 HOSTS = "abc"
@@ -33,7 +37,7 @@ class Shared:
     def ask(self, home: LoneHome, count: int, cpus: float) -> list[int]:
         ids = [(self._ids + number) << 16 for number in range(1, count + 1)]
         self._ids += count
-        home.ask(op="place", rid=ids[0], ids=ids, num_cpus=cpus)
+        home.ask(Places(ids, Needs(Amount(cpus)), rid=ids[0]))
         return ids
 
     def deliver(self) -> bool:
@@ -56,23 +60,23 @@ class Shared:
         message = wire.sent[self._read.setdefault(wire, 0)]
         self._read[wire] += 1
         account = self.accounts[host]
-        if message["what"] == "leave":
-            account.give_back((str(mark), message["holder"]))
-        elif message["what"] == "reserve":
-            holders = [(str(mark), one) for one in message["holders"]]
-            needs = Amount.of_plain(message["needs"])
-            full = account.take_all(holders, needs) < len(holders)
-            answer = {"number": message["number"], "note": "full" if full else ""}
+        if isinstance(message, Leave):
+            account.give_back((str(mark), message.holder))
+        elif isinstance(message, Reserve):
+            holders = [(str(mark), one) for one in message.holders]
+            full = account.take_all(holders, message.needs) < len(holders)
+            answer = Reserved(message.number, "full" if full else "")
             self._answers.setdefault(wire, []).append(answer)
 
     def _back(self, home: LoneHome, host: str, wire: Wire) -> None:
-        home.hear(host, what="reserved", **self._answers[wire].pop(0))
+        home.hear(host, self._answers[wire].pop(0))
 
     def _hear(self) -> None:
         for home in self.homes:
             for message in home.told():
-                assert message["rid"] not in self.answers
-                self.answers[message["rid"]] = message["value"]
+                assert isinstance(message, Reply)
+                assert message.rid not in self.answers
+                self.answers[message.rid] = message.value
 
     def holds(self, home: LoneHome, ids: list[int]) -> list[bool]:
         """Whether each of them is reserved for at its host."""
@@ -117,7 +121,7 @@ def reserve_at_random(homes: list[LoneHome], rng: random.Random) -> None:
         elif rng.random() < 0.1 and asked:
             first = rng.choice(list(asked))  # answered, or not yet
             home, ids = asked.pop(first)
-            home.ask(op="unplace", ids=ids)
+            home.ask(Unreserve(ids))
         else:
             shared.deliver()
         for first, (home, ids) in asked.items():
@@ -129,7 +133,7 @@ def reserve_at_random(homes: list[LoneHome], rng: random.Random) -> None:
     for first, (home, ids) in asked.items():
         assert first in shared.answers
         assert set(shared.holds(home, ids)) == {shared.answers[first] is not None}
-        home.ask(op="unplace", ids=ids)
+        home.ask(Unreserve(ids))
     while shared.deliver():
         pass
     assert got and not any(a.reserved() for a in shared.accounts.values())
@@ -151,23 +155,23 @@ def test_one_of_several_that_want_all_gets_it(tmp_path: Path) -> None:
 def test_a_host_that_cannot_take_part_is_passed_over(
     home: LoneHome, capfd: Any
 ) -> None:
-    home.ask(op="place", rid=1, ids=[1 << 16, 2 << 16], num_cpus=2.0)
+    home.ask(Places([1 << 16, 2 << 16], Needs(Amount(2.0)), rid=1))
     assert [home.sites.host_of(one << 16) for one in (1, 2)] == ["a", "b"]
     home.agree("a")
     why = "host b cannot take part: it has no directory /x"
-    home.hear("b", what="opened", near=False, why=why)
+    home.hear("b", Opened(why))
     assert [home.sites.host_of(one << 16) for one in (1, 2)] == ["a", "c"]
     assert not home.told()
     home.agree("a"), home.agree("c")
     (reply,) = home.told()
-    assert reply["value"] == ["a", "c"]
+    assert isinstance(reply, Reply) and reply.value == ["a", "c"]
     assert why in capfd.readouterr().err
 
 
 def test_a_host_that_dies_after_it_has_reserved_is_passed_over(
     home: LoneHome,
 ) -> None:
-    home.ask(op="place", rid=1, ids=[1 << 16, 2 << 16], num_cpus=2.0)
+    home.ask(Places([1 << 16, 2 << 16], Needs(Amount(2.0)), rid=1))
     home.agree("a")
     home.hosts.names.discard("a")
     home.lose("a")
@@ -175,13 +179,13 @@ def test_a_host_that_dies_after_it_has_reserved_is_passed_over(
     assert [home.sites.host_of(one << 16) for one in (1, 2)] == ["b", "c"]
     home.agree("b"), home.agree("c")
     (reply,) = home.told()
-    assert reply["value"] == ["b", "c"]
-    assert home.wire("b").of("leave") == [{"what": "leave", "holder": 2 << 16}]
+    assert isinstance(reply, Reply) and reply.value == ["b", "c"]
+    assert home.wire("b").of(Leave) == [Leave(2 << 16)]
 
 
 def test_places_are_asked_for_once(home: LoneHome) -> None:
     for ids in ([1 << 16, 1 << 16], [2 << 16], [2 << 16]):
-        home.ask(op="place", rid=1, ids=ids, num_cpus=1.0)
+        home.ask(Places(ids, Needs(Amount(1.0)), rid=1))
     assert [home.sites.is_placed(one << 16) for one in (1, 2)] == [False, True]
     home.agree("a")
     first, *others = home.told()

@@ -20,7 +20,7 @@ def census() -> Census:
 
 
 def names(census: Census) -> list[str]:
-    return sorted(found["name"] for found in census.rows())
+    return sorted(found.name for found in census.rows())
 
 
 def test_the_first_broker_tells_all_and_then_each_change(census: Census) -> None:
@@ -31,7 +31,7 @@ def test_the_first_broker_tells_all_and_then_each_change(census: Census) -> None
     assert census.remove("x", "node-of-b") == row("b")
     assert census.remove("x", "node-of-b") is None
     assert names(census) == ["a", "c"]
-    assert census.hosts()["a"]["actors"] == 1
+    assert census.hosts()["a"].actors == 1
 
 
 def test_homes_are_members_and_no_hosts(census: Census) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.cli.client import Client, homes
+from mooactor.host.protocol import End, Logs, SessionStatus, Status
 from tests.conftest import eventually
 from tests.host.where import on
 
@@ -209,10 +210,10 @@ def test_logs_that_follow_go_on_over_a_restart_and_end_with_the_session(here):
             assert eventually(lambda: None in [row.pid for row in moo.actors()])
             (row,) = homes(client.rows())
             talk = client.open(row)
-            talk.post({"op": "logs", "name": "quiet", "follow": True})
-            talk.post({"op": "status"})
-            assert client.wait(lambda: talk.answer("status"), 30)
-            assert talk.answer("end") is None
+            talk.post(Logs("quiet", True))
+            talk.post(Status())
+            assert client.wait(lambda: talk.answer(SessionStatus), 30)
+            assert talk.answer(End) is None
 
             moo.shutdown()
 
@@ -221,8 +222,8 @@ def test_logs_that_follow_go_on_over_a_restart_and_end_with_the_session(here):
             end = json.loads(out.splitlines()[-1])
             assert ends_with_session(end.pop("why"))
             assert end == {"ended": "Where:parrot", "session_host": "d"}
-            assert client.wait(lambda: talk.answer("end"), 30)
-            assert ends_with_session(talk.answer("end")["why"])
+            assert client.wait(lambda: talk.answer(End), 30)
+            assert ends_with_session(talk.answer(End).why)
 
 
 STOPPED = """

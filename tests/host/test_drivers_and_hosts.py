@@ -12,6 +12,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.cli.client import Client
+from mooactor.host.members import Stop
 from tests.conftest import eventually
 from tests.host.where import on
 from tests.marks import slow
@@ -105,7 +106,7 @@ def ask_to_stop(cluster):
     with Client(cluster.address, str(cluster.key_file)) as client:
         (row,) = [row for row in client.rows() if row["name"] == "b"]
         talk = client.open(row)
-        talk.post({"op": "stop"})
+        talk.post(Stop())
         assert client.wait(lambda: talk.closed is not None, 20)
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from mooactor.control.messages import Message
 from mooactor.host import history
 from mooactor.host.history import History
 from mooactor.host.printers import Printer
+from mooactor.host.protocol import End, LeftOut, Line
 
 LINE = "x" * 1000
 TALKER = Printer("Talker:t", 4711, "00ff", 2)
@@ -21,14 +23,14 @@ class Slow:
     """A channel that hands its messages on when it is told to."""
 
     def __init__(self) -> None:
-        self.under_way: deque[dict[str, Any]] = deque()
-        self.read: list[dict[str, Any]] = []
+        self.under_way: deque[Message] = deque()
+        self.read: list[Message] = []
 
     @property
     def queued(self) -> int:
-        return sum(len(m.get("line", "")) for m in self.under_way)
+        return sum(len(m.line) for m in self.under_way if isinstance(m, Line))
 
-    def post(self, message: dict[str, Any]) -> None:
+    def post(self, message: Message) -> None:
         self.under_way.append(message)
 
     def drain(self) -> None:
@@ -36,7 +38,7 @@ class Slow:
         self.under_way.clear()
 
     def lines(self) -> list[str]:
-        return [m["line"] for m in self.read if m["ev"] == "log"]
+        return [m.line for m in self.read if isinstance(m, Line)]
 
 
 class Kept(History):
@@ -82,7 +84,7 @@ def test_all_that_was_kept_reaches_a_reader_piece_by_piece(kept: Kept) -> None:
     kept.send()
     until_read(kept, channel)
     assert numbers(channel) == list(range(500))
-    assert channel.read[-1] == {"ev": "end", "found": True}
+    assert channel.read[-1] == End(True)
     assert len(channel.read) == 501
 
 
@@ -93,22 +95,10 @@ def test_a_line_says_whose_it_is_and_which_other_host_it_is_of(kept: Kept) -> No
     kept.read("t", channel).end(found=True)
     kept.send()
     assert list(channel.under_way)[:2] == [
-        {"ev": "log", "line": "here", "stream": 1, **TALKER.plain()},
-        {
-            "ev": "log",
-            "line": "there",
-            "stream": 2,
-            "host": "b",
-            "label": "Talker:t",
-            "pid": 9,  # of an actor that is not known any more
-        },
+        Line("here", 1, "Talker:t", 4711, "00ff", 2),
+        # Of an actor that is not known any more.
+        Line("there", 2, "Talker:t", 9, host="b"),
     ]
-    assert TALKER.plain() == {
-        "label": "Talker:t",
-        "pid": 4711,
-        "id": "00ff",
-        "incarnation": 2,
-    }
     assert kept.actors("t") == {"00ff"} and kept.actors("u") == set()
 
 
@@ -120,12 +110,12 @@ def test_a_slow_reader_that_follows_hears_how_many_lines_it_misses(kept: Kept) -
     for number in range(1, 500):
         kept.say(number)  # nobody reads
     until_read(kept, channel)
-    (gap,) = (m for m in channel.read if m["ev"] == "left_out")
+    (gap,) = (m for m in channel.read if isinstance(m, LeftOut))
     at = channel.read.index(gap)
-    before = [int(m["line"][:5]) for m in channel.read[:at]]
-    after = [int(m["line"][:5]) for m in channel.read[at + 1 :]]
+    before = [int(m.line[:5]) for m in channel.read[:at]]
+    after = [int(m.line[:5]) for m in channel.read[at + 1 :]]
     assert before == list(range(len(before))) and after[-1] == 499
-    assert gap["lines"] == after[0] - before[-1] - 1 > 0
+    assert gap.lines == after[0] - before[-1] - 1 > 0
     assert after == list(range(after[0], 500))
     for number in range(500, 510):
         kept.say(number)
@@ -142,7 +132,7 @@ def test_the_end_of_an_actor_comes_after_all_of_its_lines(kept: Kept) -> None:
     assert not kept.followed
     until_read(kept, channel)
     assert numbers(channel) == list(range(40))
-    assert channel.read[-1]["why"] == "killed"
+    assert channel.read[-1].why == "killed"
 
 
 def printer_of(actor: int) -> Printer:

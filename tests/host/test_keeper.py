@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from mooactor.control.lifeline import Lifeline
+from mooactor.control.messages import Message, encode
+from mooactor.control.reach import Reach
 from mooactor.host import guest as guests
 from mooactor.host.cores import Cores
 from mooactor.host.devices import Devices
@@ -22,17 +25,23 @@ from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome
 from mooactor.host.keeper import Keeper, Offer
 from mooactor.host.output import LineReader
-from mooactor.host.resources import Amount, Resources
+from mooactor.host.protocol import Close, Denied, Leave, OfAProcess, Open, Start
+from mooactor.host.resources import Resources
+from mooactor.process.needs import Amount
+from mooactor.process.place import Place
+from mooactor.process.protocol import Life
+from mooactor.tensors.network import Network
 from tests.host.test_relayed import Slow
 
 TOTAL = Amount(8.0, 2.0, 8e9)
+REACH = Reach("127.0.0.1", "127.0.0.1", "b")
 
 
 class LoneKeeper(Keeper):
     """A keeper without a network, whose guests have no zygote."""
 
     def __init__(self) -> None:
-        self._offer = Offer("b", [], b"")
+        self._offer = Offer("b", [], b"", REACH)
         self._loop = EventLoop()
         self._resources = Resources(TOTAL, Devices(["0", "1"]), Cores(range(8)))
         self._reaper: Any = None
@@ -65,35 +74,33 @@ class Home:
     def is_open(self) -> bool:
         return bool(self.channel.is_open)
 
-    def says(self, what: str, **fields: Any) -> None:
+    def says(self, message: Message) -> None:
         if self.is_open:  # else a channel hands nothing on
-            self._listener.handle(self.channel, {"what": what, **fields})
+            self._listener.handle(self.channel, encode(message))
 
     def opens(self, mark: str, cwd: str = "/") -> None:
         self.mark = mark
-        place = {"cwd": cwd, "path": []}
-        about = {"place": place, "python": sys.executable, "argv": [], "preload": []}
-        self.says("open", session=mark, **about)
+        place, python = Place(os.fsencode(cwd), []), os.fsencode(sys.executable)
+        self.says(Open(mark, place, python, [], []))
 
     def starts(self, actor: int, needs: Amount) -> None:
         self._numbers += 1
-        life = {"actor_id": actor << 16, "incarnation": 0, "label": "A", "env": {}}
-        about = {"number": self._numbers, "life": life, "needs": needs.plain()}
-        self.says("start", holder=actor, **about)
-        if needs and not self.heard("denied", self._numbers):
+        life = Life(actor << 16, 0, "A", {}, 1, b"", b"", 1, Network())
+        self.says(Start(self._numbers, life, actor, needs, 0, []))
+        if needs and not self.heard(Denied, self._numbers):
             self.has.setdefault(actor, needs)
 
     def leaves(self, actor: int) -> None:
         self.has.pop(actor, None)
-        self.says("leave", holder=actor)
+        self.says(Leave(actor))
 
     def is_lost(self) -> None:
         if self.is_open:
             self._listener.channel_closed(self.channel, "nothing was heard of it")
 
-    def heard(self, what: str, number: int | None = None) -> bool:
+    def heard(self, kind: type[OfAProcess], number: int) -> bool:
         return any(
-            (one["what"], one.get("number")) == (what, number)
+            isinstance(one, kind) and one.number == number
             for one in self.channel.messages
         )
 
@@ -180,7 +187,7 @@ def test_a_session_that_returns_keeps_what_it_reserves_then(keeper: LoneKeeper) 
     first.is_lost()
     assert keeper._resources.reserved() == Amount(8.0, 2.0)
     other.starts(1, Amount(1.0))
-    assert other.heard("denied", 1)
+    assert other.heard(Denied, 1)
 
 
 def needs_of(rng: random.Random) -> Amount:
@@ -214,7 +221,7 @@ def come_and_go(keeper: LoneKeeper, rng: random.Random) -> None:
         elif step < 0.9:
             home.is_lost()
         else:
-            home.says("close")
+            home.says(Close())
         homes = [one for one in homes if one.is_open]
 
         marks = [one.mark for one in homes]

@@ -10,7 +10,7 @@ from mooactor.process.exits import ExitRecord, cause_of
 
 
 def cause(why: str) -> Cause:
-    return cause_of(leaving.record_of_loss("b", why).plain())
+    return cause_of(leaving.record_of_loss("b", why))
 
 
 def test_a_farewell_is_told_from_a_loss() -> None:

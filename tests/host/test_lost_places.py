@@ -15,12 +15,15 @@ import pytest
 
 from mooactor.host import placeless
 from mooactor.host.placement import NoPlace, choose
-from mooactor.host.resources import Amount
+from mooactor.host.protocol import Denied, Opened, Reserved
+from mooactor.process.needs import Amount, Needs
+from mooactor.process.protocol import Member, Ready, Reply, Reserve, Supervise
+from mooactor.process.supervision import Restart, Supervision
 from tests.host.lone_homes import LoneHome
 
-MANY = {"max": 10_000, "within": 1e6, "backoff": 0.0}
-RULES = {"strategy": "one_for_one", **MANY, "jitter": 0.0}
-EXITED: dict[str, Any] = {"what": "exited", "status": 9, "stderr": [], "oom": False}
+MANY: dict[str, Any] = {"max": 10_000, "within": 1e6, "backoff": 0.0}
+RULES: dict[str, Any] = {"strategy": "one_for_one", **MANY, "jitter": 0.0}
+POLICY = Restart(**MANY)
 
 
 class SupervisedHome(LoneHome):
@@ -30,16 +33,18 @@ class SupervisedHome(LoneHome):
         super().__init__(directory, names + "z")
         self.boss = self.spawn(1, host="z", num_cpus=4.0)
         self.born("z", self.boss)
-        self.says("z", self.boss, op="supervise", rid=1, rules={**RULES, **rules})
+        self.says("z", self.boss, Supervise(Supervision(**{**RULES, **rules}), rid=1))
         self.ready(self.boss)
 
     def ready(self, actor: Any) -> None:
-        self.says(self.sites.host_of(actor.id), actor, op="ready")
+        self.says(self.sites.host_of(actor.id), actor, Ready())
 
     def child(self, number: int, **fields: Any) -> Any:
-        member = {"key": f"child {number}", "when": "always", "limited": False}
-        request = self.request(number, member=member, policy=MANY, **fields)
-        self.ask(self.boss.process.line, **request, rid=number)
+        member = Member(f"child {number}", "always", False)
+        request = self.request(
+            number, member=member, policy=POLICY, rid=number, **fields
+        )
+        self.ask(request, self.boss.process.line)
         return self.home.actors[number << 16]
 
     def serve_until(self, condition: Callable[[], object]) -> None:
@@ -139,8 +144,8 @@ class History:
             return
         there = self._at(site)
         if not any(actor.process.pid is not None for actor in there):
-            why = {"why": f"host {host} cannot take part: it has no directory"}
-            what = partial(self.home.hear, host, what="opened", near=False, **why)
+            why = f"host {host} cannot take part: it has no directory"
+            what = partial(self.home.hear, host, Opened(why))
             self._fail_to_begin(there, what)
 
     def _at(self, site: Any) -> list[Any]:
@@ -160,18 +165,19 @@ class History:
     # -- actors
 
     def spawn(self) -> None:
-        self.home.ask(**self.home.request(self._number(), policy=MANY, **self._needs()))
+        self.home.ask(self.home.request(self._number(), policy=POLICY, **self._needs()))
 
     def child(self) -> None:
         number = self._number()
-        member = {"key": f"child {number}", "when": "always", "limited": False}
+        member = Member(f"child {number}", "always", False)
         request = self.home.request(number, member=member, **self._needs(), rid=number)
-        self.home.ask(self.home.boss.process.line, **request)
+        self.home.ask(request, self.home.boss.process.line)
 
     def place(self) -> None:
         ids, needs = [self._number() << 16 for _ in range(2)], self._needs()
         self.asked[ids[0]] = ids, needs
-        self.home.ask(op="place", rid=ids[0], ids=ids, **needs)
+        amount = Amount(needs["num_cpus"])
+        self.home.ask(Reserve(ids, Needs(amount, needs.get("host", "")), rid=ids[0]))
 
     def agree(self) -> None:
         """A host that is asked to reserve answers."""
@@ -181,25 +187,26 @@ class History:
             site = self.rng.choice(asked)
             number = self.rng.choice(list(site._asked))
             note = self.rng.choice(["", "", "all is reserved"])
-            about = {"number": number, "note": note}
-            self.home.hear(site.host, what="reserved", **about)
+            self.home.hear(site.host, Reserved(number, note))
 
     def _answers(self, site: Any) -> bool:
         return site.host not in self.home.hosts.silent
 
     def hear_answers(self) -> None:
         for message in self.home.told():
-            if message.get("rid") in self.asked:
-                ids, needs = self.asked.pop(message["rid"])
-                if message["value"] is not None:
-                    assert len(message["value"]) == len(ids)
+            if isinstance(message, Reply) and message.rid in self.asked:
+                ids, needs = self.asked.pop(message.rid)
+                if message.value is not None:
+                    assert isinstance(message.value, list)
+                    assert len(message.value) == len(ids)
                     self.placed.update(dict.fromkeys(ids, needs))
 
     def spawn_placed(self) -> None:
         if self.placed:
             one = self.rng.choice(list(self.placed))
             fields = self.placed.pop(one)
-            self.home.ask(**self.home.request(one >> 16, policy=MANY, rid=1, **fields))
+            request = self.home.request(one >> 16, policy=POLICY, rid=1, **fields)
+            self.home.ask(request)
 
     def _with_process(self, suits: Callable[[Any], bool]) -> list[Any]:
         others = list(self.home.home.living.values())[1:]
@@ -226,13 +233,12 @@ class History:
         actor, host = self._one_that_answers(is_born=True)
         if actor is not None:
             self.deaths[actor.id] += 1
-            self.home.hear(host, number=actor.process.line.number, **EXITED)
+            self.home.exits(host, actor)
 
     def deny(self) -> None:
         actor, host = self._one_that_answers(is_born=False)
         if actor is not None:
-            about = {"number": actor.process.line.number, "note": "all is reserved"}
-            self.home.hear(host, what="denied", **about)
+            self.home.hear(host, Denied(actor.process.line.number, "all is reserved"))
 
     def serve(self) -> None:
         for _ in range(3):

@@ -145,9 +145,9 @@ def test_a_malformed_message_of_a_member_ends_its_own_channel_only(joined):
     before = kept.pid()
     secret = bytes.fromhex(joined.key_file.read_text().strip())
     for message in (
-        {"what": "open"},
-        {"what": "open", "place": 3},
-        {"what": "open", "place": {"cwd": "/", "path": []}, "python": 3},
+        {"type": "Open"},
+        {"type": "Open", "place": 3},
+        {"type": "Open", "place": {"cwd": b"/", "path": []}, "python": 3},
     ):
         node, hears = Node(secret, bind=joined.network.address("d")), _Hears()
         try:

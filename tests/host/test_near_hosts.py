@@ -8,6 +8,7 @@ import signal
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import mooactor as moo
 from mooactor.host import machine
@@ -94,17 +95,15 @@ def test_only_the_same_directory_of_the_same_user_and_machine_is_shared(tmp_path
     assert machine.accepted(offered) == str(own)
 
     for wrong in (
-        {"inode": offered["inode"] + 1},
-        {"device": offered["device"] + 1},
-        {"machine": ["another boot", *offered["machine"][1:]]},
-        {"machine": None},
-        {"directory": str(tmp_path / "none")},
-        {"directory": "a\0b"},
-        {"directory": 7},
+        {"inode": offered.inode + 1},
+        {"device": offered.device + 1},
+        {"machine": ["another boot", *offered.machine[1:]]},
+        {"directory": os.fsencode(tmp_path / "none")},
+        {"directory": b"a\0b"},
     ):
-        assert machine.accepted({**offered, **wrong}) is None
-    assert [machine.accepted(x) for x in ({}, None, "own")] == [None] * 3
-    assert machine.invitation(str(tmp_path / "none")) == {}
+        assert machine.accepted(replace(offered, **wrong)) is None
+    assert machine.accepted(None) is None
+    assert machine.invitation(str(tmp_path / "none")) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a directory away needs root")

@@ -13,14 +13,21 @@ import time
 from contextlib import closing, suppress
 from typing import Any, cast
 
-from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.control.lifeline import Lifeline, LifelineClosed
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.nursery import Child, Nursery
 from mooactor.host.site import Site
+from mooactor.host.zygote import ORDERS, Birth, Born, Prepare, Spare
+from mooactor.process.protocol import Life
+from mooactor.tensors.network import Network
 from tests.conftest import leaked, resources
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "8"))
 NOBODY = 1 << 30  # from there on, no process has such a pid
+
+
+def life_of(actor: int) -> Life:
+    return Life(actor, 0, "Busy", {}, 1, b"", b"", 1, Network())
 
 
 class Asked:
@@ -33,16 +40,16 @@ class Asked:
     def become(self) -> None:
         """Let the processes that were asked for be born."""
         with suppress(LifelineClosed):  # it was dropped
-            for message, fds in self.line.receive_nowait():
+            for data, fds in self.line.receive_nowait():
                 for fd in fds:
                     os.close(fd)
-                if message["op"] == "birth":
-                    self.world.living.append(message["life"]["request"])
-                    number = message["number"]
-                    pid = NOBODY + number
-                    self.line.send({"ev": "born", "number": number, "pid": pid})
-                elif message["op"] == "prepare":
-                    self.world.prepared = message["number"]
+                message = ORDERS.decode(data)
+                if isinstance(message, Birth):
+                    self.world.living.append(message.life.actor_id)
+                    number = message.number
+                    self.line.send(Born(number, NOBODY + number))
+                elif isinstance(message, Prepare):
+                    self.world.prepared = message.number
 
 
 class World(Nursery):
@@ -66,27 +73,26 @@ class World(Nursery):
         self._watch(NOBODY, ours)
         self.zygote_reaped(NOBODY, 9)
 
-    def ask(self, life: Message, parcels: list[int], tries: int = 0) -> Child:
+    def ask(self, life: Life, parcels: list[int], tries: int = 0) -> Child:
         child = super().ask(life, parcels, tries)
         self.children.append(child)
         return child
 
     def born(self, child: Child) -> None:
-        self.known.append(child.life["request"])
+        self.known.append(child.life.actor_id)
 
     def lost(self, child: Child) -> None:
         self.ask(child.life, [], child.tries)
 
     def failed(self, child: Child, note: str) -> None:
-        self.refused.append(child.life["request"])
+        self.refused.append(child.life.actor_id)
 
     def offer(self) -> None:
         """The zygote has forked a spare process."""
         ours, theirs = socket.socketpair()
         self.spares.append(Asked(self, theirs))
         with ours, suppress(LifelineClosed):
-            said = {"ev": "spare", "prepared": self.prepared}
-            self.zygote.line.send(said, [ours.fileno()])
+            self.zygote.line.send(Spare(self.prepared), [ours.fileno()])
 
     def step(self, rng: random.Random) -> None:
         """Anything that may happen next."""
@@ -94,7 +100,7 @@ class World(Nursery):
         match rng.choices(acts, [3, 3, 2, 3, 1, 1])[0]:
             case "ask":
                 self.requests += 1
-                self.ask({"request": self.requests}, [])
+                self.ask(life_of(self.requests), [])
             case "offer" if self.zygote.line.fileno() >= 0:  # it lives
                 self.offer()
             case "fork":
@@ -164,11 +170,12 @@ def test_the_end_of_a_site_kills_what_was_born_and_nobody_knows_it_yet() -> None
     with closing(Lifeline(theirs)) as zygote:
         nursery._watch(NOBODY, ours)
         nursery.zygote_reaped(NOBODY, 9)
-        site.start({"label": "Busy"}, [])
-        ((request, fds),) = zygote.receive_nowait()
+        site.start(life_of(1), [])
+        ((data, fds),) = zygote.receive_nowait()
+        request = ORDERS.decode(data)
+        assert isinstance(request, Birth)
         actor = subprocess.Popen(["sleep", "600"], start_new_session=True)
-        said = {"ev": "born", "number": request["number"], "pid": actor.pid}
-        zygote.send(said)
+        zygote.send(Born(request.number, actor.pid))
         try:
             site.close()
             assert actor.wait(30) == -signal.SIGKILL

@@ -10,15 +10,25 @@ from typing import Any
 
 import pytest
 
-from mooactor.control import plain
+from mooactor.control.messages import Unsendable
 from mooactor.control.node import Node
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.outbox import Outbox
 from mooactor.host.parcels import file_of
+from mooactor.host.protocol import Open, Said
 from mooactor.host.remote import RemoteSite
+from mooactor.process.needs import Amount
+from mooactor.process.place import Place
+from mooactor.process.protocol import Life
+from mooactor.tensors.network import Network
 from tests.control.nodes import Recorder, node
 
 _MIB = 1 << 20
+
+
+def large(mib: int) -> Said:
+    """A message of so many MiB."""
+    return Said(1, bytes(mib * _MIB))
 
 
 class News:
@@ -58,7 +68,8 @@ class Two:
 
     def site(self, news: Any) -> RemoteSite:
         site = RemoteSite("b", self.loop, news)
-        site.open(self.home.connect(self.host.address, site), session="s")
+        opens = Open("s", Place(b"/", []), b"python", [], [])
+        site.open(self.home.connect(self.host.address, site), opens)
         assert self.serve(lambda: self.heard.messages)
         self.heard.messages.clear()
         return site
@@ -79,14 +90,15 @@ def test_starts_with_large_arguments_arrive_however_many_are_posted_at_once(
     site, large = two.site(news), [10, 10, 10, 40, 10, 10, 10, 10, 10, 10]
     for number, mib in enumerate(large):
         parcel = file_of(bytes(mib * _MIB))
-        process = site.start({"label": f"{number}"}, [parcel], holder=number)
+        life = Life(1 << 16, 0, f"{number}", {}, 1, b"", b"", 1, Network())
+        process = site.start(life, [parcel], holder=number, needs=Amount())
         os.close(parcel)
         site.kill(process)
     assert two.serve(lambda: len(two.heard.messages) == 2 * len(large) or news.lost)
     assert not news.lost
-    told = [(one["what"], one["number"]) for one in two.heard.messages]
+    told = [(one["type"], one["number"]) for one in two.heard.messages]
     assert told == [
-        (what, number + 1) for number in range(len(large)) for what in ("start", "kill")
+        (what, number + 1) for number in range(len(large)) for what in ("Start", "Kill")
     ]
     sizes = [len(one["parcels"][0]) for one in two.heard.messages[::2]]
     assert sizes == [mib * _MIB for mib in large]
@@ -99,10 +111,10 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once_also_if_it_would_wait(
     channel = two.home.connect(two.host.address, Recorder())
     outbox = Outbox(channel, two.loop)
     for _ in range(3):
-        outbox.post({"data": bytes(10 * _MIB)})
+        outbox.post(large(10))
     assert len(outbox) == 1
-    with pytest.raises(plain.NotPlain):
-        outbox.post({"data": object()})
+    with pytest.raises(Unsendable):
+        outbox.post(Said(1, "\udc80"))  # type: ignore[arg-type]
     assert len(outbox) == 1
 
 
@@ -111,15 +123,15 @@ def test_a_peer_that_does_not_read_is_given_up_unless_the_messages_are_patient(
 ) -> None:
     mine = Recorder()
     outbox = Outbox(two.home.connect(two.host.address, mine), two.loop)
-    data = bytes(10 * _MIB)
+    data = large(10)
     for _ in range(10):
-        outbox.post({"data": data}, patient=True)
+        outbox.post(data, patient=True)
     for _ in range(6):
-        outbox.post({"data": data})
+        outbox.post(data)
     two.home.run_until(lambda: False, 0.05)
     assert mine.closed == []
     for _ in range(2):
-        outbox.post({"data": data})
+        outbox.post(data)
     assert two.serve(lambda: mine.closed, both=False)
     assert "does not read" in mine.closed[0]
     assert len(outbox) == 0

@@ -7,9 +7,10 @@ import random
 
 import pytest
 
-from mooactor.host.fields import Refused
-from mooactor.host.placement import Candidate, Needs, NoPlace, choose
-from mooactor.host.resources import Amount
+from mooactor.control.messages import Malformed, encode
+from mooactor.host.placement import Candidate, NoPlace, choose
+from mooactor.process.needs import Amount, Needs
+from mooactor.process.protocol import REQUESTS
 
 
 def host(name, cpus=4.0, gpus=0.0, memory=8e9, *, load=0.0, here=False, **labels):
@@ -17,8 +18,9 @@ def host(name, cpus=4.0, gpus=0.0, memory=8e9, *, load=0.0, here=False, **labels
     return Candidate(name, total, total, load, labels, here, strict=True)
 
 
-def needs(**fields):
-    return Needs.of(fields)
+def needs(num_cpus=0.0, num_gpus=0.0, memory=0.0, host="", labels=None, order="spread"):
+    amount = Amount(num_cpus, num_gpus, memory)
+    return Needs(amount, host, labels or {}, order == "pack")
 
 
 def names(found):
@@ -126,14 +128,16 @@ def test_labels_and_names_bind():
 
 
 def test_a_request_that_makes_no_sense_is_refused():
-    for field in (
-        {"num_cpus": "2"},
-        {"memory": -1},
+    for fields in (
+        {"amount": {"cpus": "2"}},
+        {"amount": {"memory": -1}},
+        {"amount": {"gpus": float("nan")}},
         {"labels": [1]},
-        {"order": "heap"},
+        {"pack": "heap"},
     ):
-        with pytest.raises(Refused):
-            needs(**field)
+        request = {"type": "Reserve", "ids": [], "needs": fields}
+        with pytest.raises(Malformed, match="needs"):
+            REQUESTS.decode(encode(request))
 
 
 def test_random_groups_never_take_more_than_there_is():

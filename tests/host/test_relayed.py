@@ -10,15 +10,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
-from mooactor.control import plain
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Lifeline
+from mooactor.control.messages import Message, encode
 from mooactor.control.reliable import Data
 from mooactor.host import relayed
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.parcels import file_of
+from mooactor.host.protocol import TO_HOME, Closed, Exited, OverLine
 from mooactor.host.relayed import RelayedLines
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -31,7 +33,7 @@ class Slow:
     encoded = staticmethod(Channel.encoded)
 
     def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
+        self.messages: list[Any] = []
         self._sizes: list[int] = []
         self.posted = 0
 
@@ -43,14 +45,14 @@ class Slow:
     def queued(self) -> int:
         return sum(self._sizes)
 
-    def post(self, message: dict[str, Any]) -> None:
+    def post(self, message: Message) -> None:
         self.post_encoded(self.encoded(message))
 
     def post_encoded(self, parts: Sequence[Data]) -> None:
         data = b"".join(parts)
         self._sizes.append(len(data))
         self.posted += len(data)
-        self.messages.append(plain.unpack(data))
+        self.messages.append(TO_HOME.decode(data))
 
     def send(self, count: int = 1 << 30) -> None:
         del self._sizes[:count]
@@ -60,8 +62,13 @@ class Slow:
 
     def of(self, number: int) -> list[Any]:
         """All of one process, as `Process.said` has it."""
-        mine = [one for one in self.messages if one["number"] == number]
-        return [one.get("message", {}).get("n", one["what"]) for one in mine]
+        mine = [one for one in self.messages if one.number == number]
+        return [
+            msgspec.msgpack.decode(one.message)["n"]
+            if isinstance(one, OverLine)
+            else type(one)
+            for one in mine
+        ]
 
 
 class Process:
@@ -78,24 +85,23 @@ class Process:
     def say(self, *, data: int = 0, parcel: int = 0) -> None:
         """Say the next number, with so many bytes."""
         fds = [file_of(bytes(parcel))] if parcel else []
-        self.mine.post({"n": len(self.said), "data": bytes(data)}, fds)
+        self.mine.post(encode({"n": len(self.said), "data": bytes(data)}), fds)
         for fd in fds:
             os.close(fd)
         self.said.append(len(self.said))
 
-    def handle(self, line: Any, message: dict[str, Any], fds: list[int]) -> None:
-        about = {"what": "line", "number": self.number, "message": message}
-        self._lines.said(line, about, fds)
+    def handle(self, line: Any, data: bytes, fds: list[int]) -> None:
+        self._lines.said(line, self.number, data, fds)
 
     def line_closed(self, line: Any) -> None:
-        self._lines.news({"what": "closed", "number": self.number})
+        self._lines.news(Closed(self.number))
 
     def die(self) -> None:
         self.mine.close()
         self._loop.read_to_the_end(self.line)
         self.line.close()
-        self._lines.news({"what": "exited", "number": self.number})
-        self.said += ["closed", "exited"]
+        self._lines.news(Exited(self.number, 0, [], False))
+        self.said += [Closed, Exited]
         self.alive = False
 
 
@@ -176,7 +182,7 @@ def test_the_last_words_of_a_process_go_behind_what_waits_of_it(agent: Agent) ->
     agent.channel.send()  # there is room now, and nobody has looked
     one.die()
     assert agent.serve(lambda: agent.channel.send() or not len(agent.lines))
-    assert agent.channel.of(0) == [0, 1, 2, 3, "closed", "exited"]
+    assert agent.channel.of(0) == [0, 1, 2, 3, Closed, Exited]
 
 
 @pytest.mark.parametrize("seed", range(6))

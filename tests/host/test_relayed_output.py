@@ -14,7 +14,6 @@ from mooactor.host import output, relayed
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.output import MOST_LINES, MOST_OF_LINES, LineReader
 from mooactor.host.relayed import RelayedOutput
-from mooactor.host.remote_fields import TO_HOME, check
 from tests.host.test_relayed import Slow
 
 _KIB = 1 << 10
@@ -79,8 +78,8 @@ class Host:
 
     def of(self, printer: Printer) -> list[bytes]:
         """Its lines that went to the channel."""
-        mine = [one for one in self.channel.messages if one["prefix"] == printer.prefix]
-        return [line for one in mine for line in one["lines"].split(b"\n")]
+        mine = [one for one in self.channel.messages if one.prefix == printer.prefix]
+        return [line for one in mine for line in one.lines.split(b"\n")]
 
     def round(self) -> None:
         self.loop.serve(time.monotonic())
@@ -152,9 +151,8 @@ def test_every_message_is_one_that_the_home_takes(host: Host) -> None:
     one.alive = False
     host.output.end(one.reader)  # an open line is cut after 64 KiB
     for message in host.channel.messages:
-        check(message, TO_HOME)
-        assert message["lines"].count(b"\n") < MOST_LINES
-        assert len(message["lines"]) <= MOST_OF_LINES
+        assert message.lines.count(b"\n") < MOST_LINES
+        assert len(message.lines) <= MOST_OF_LINES
     assert b"".join(host.of(one)) == one.printed.replace(b"\n", b"")
 
 

@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 
-from mooactor.control import plain
+from mooactor.control.messages import Unsendable, encode
 from mooactor.host import tombstones
 from mooactor.host.devices import Devices
 from mooactor.host.logs import prefix_of
-from mooactor.host.output import MOST_LINES, MOST_OF_A_LINE, TAIL_LINES
-from mooactor.host.resources import Amount
+from mooactor.host.output import MOST_LINES, TAIL_LINES
+from mooactor.host.protocol import Closed, Denied, Dying, Exited, Kill, Leave, Start
 from mooactor.host.site import End
+from mooactor.process import protocol
+from mooactor.process.needs import Amount, Needs
+from mooactor.process.protocol import Reserve, Unreserve, Watch
+from mooactor.process.supervision import Restart
 from tests.host.lone_homes import LoneHome
 
-AT_ONCE = {"max": 5, "backoff": 0.0}
+AT_ONCE = Restart(5)
 KILLED = End(9, (), False)
-EXITED: dict[str, Any] = {"what": "exited", "status": 9, "stderr": [], "oom": False}
 
 
 def wait_for(lone: LoneHome, condition: Callable[[], object]) -> None:
@@ -53,7 +56,7 @@ def lone(made: Callable[..., LoneHome]) -> LoneHome:
 # -- starts that cannot be posted -------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [plain.NotPlain("too large"), OSError("no parcel")])
+@pytest.mark.parametrize("error", [Unsendable("too large"), OSError("no parcel")])
 def test_an_actor_whose_start_cannot_be_posted_ends_and_leaves_nothing(
     lone: LoneHome, error: Exception
 ) -> None:
@@ -61,7 +64,7 @@ def test_an_actor_whose_start_cannot_be_posted_ends_and_leaves_nothing(
     wire = lone.wire("b")
 
     def post(message: Any) -> None:
-        if message["what"] == "start":
+        if isinstance(message, Start):
             raise error
 
     wire.post = post  # type: ignore[method-assign]
@@ -89,9 +92,9 @@ def test_a_host_with_the_drivers_name_takes_no_actor_of_the_drivers_own(
     assert lone.resources.reserved().gpus == 1.0
 
     lone.spawn(3)  # there is another part of the session at `a`
-    lone.ask(op="kill", id=mine.id)
+    lone.ask(protocol.Kill(mine.id))
     assert lone.here.killed == [mine.process]
-    assert lone.wire("a").of("kill") == []
+    assert lone.wire("a").of(Kill) == []
 
 
 def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
@@ -105,8 +108,8 @@ def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
     owner.owned.add(owned)
     lone.born("b", owned)
     number = owner.process.line.number
-    lone.hear("b", what="dying", number=number)
-    lone.hear("b", **EXITED, number=number)
+    lone.hear("b", Dying(number))
+    lone.exits("b", owner)
     wait_for(lone, lambda: owner.due)  # it waits for what it owned
     lone.lose("b")
 
@@ -115,29 +118,36 @@ def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
     assert len(lone.hosts.wires["b"]) == 2
     assert lone.sites.is_placed(owner.id)
     lone.born("b", owner)
-    lone.ask(op="kill", id=owner.id)
+    lone.ask(protocol.Kill(owner.id))
     assert lone.here.killed == []
-    assert len(lone.wire("b").of("kill")) == 1
-    lone.hear("b", **EXITED, number=owner.process.line.number)
+    assert len(lone.wire("b").of(Kill)) == 1
+    lone.exits("b", owner)
     assert owner.over
-    assert [one["holder"] for one in lone.wire("b").of("leave")] == [owner.id]
+    assert [one.holder for one in lone.wire("b").of(Leave)] == [owner.id]
 
 
 # -- what a member of the cluster may say --------------------------------------------
 
-LINE = "x" * MOST_OF_A_LINE
+LINE = "x" * (1 << 12)  # the longest that a host tells
 
 
-MALFORMED: list[dict[str, Any]] = [
-    {"what": "opened", "files": "x"},
-    {"what": "opened", "files": [1]},
-    {"what": "opened", "files": -1},
-    {"what": "opened", "why": "x" * (17 << 20)},
-    {**EXITED, "number": 1, "stderr": [LINE + "x"]},
-    {**EXITED, "number": 1, "stderr": [""] * (TAIL_LINES + 1)},
-    {"what": "log", "stream": 1, "prefix": b"", "lines": b"x" * (17 << 20)},
-    {"what": "log", "stream": 1, "prefix": b"", "lines": b"\n" * MOST_LINES},
-    {"what": "log", "stream": 1, "prefix": b"x" * (17 << 20), "lines": b""},
+EXITED = {"type": "Exited", "number": 1, "status": 9, "oom": False}
+PRINTED = {"type": "Printed", "stream": 1, "prefix": b"", "lines": b""}
+MALFORMED: list[Any] = [
+    {"type": "Opened", "files": "x"},
+    {"type": "Opened", "files": [1]},
+    {"type": "Opened", "files": -1},
+    {"type": "Opened", "why": "x" * (17 << 20)},
+    {**EXITED, "stderr": [LINE + "x"]},
+    {**EXITED, "stderr": [""] * (TAIL_LINES + 1)},
+    {**PRINTED, "lines": b"x" * (17 << 20)},
+    {**PRINTED, "lines": b"\n" * MOST_LINES},
+    {**PRINTED, "prefix": b"x" * (17 << 20)},
+    {**PRINTED, "stream": 3},
+    {**PRINTED, "more": 1},
+    {"type": "Announce", "row": b""},
+    {},
+    7,
 ]
 
 
@@ -149,9 +159,10 @@ def test_a_malformed_message_of_a_host_ends_the_session_there_and_no_more(
         there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
         lone.born("b", there)
         part = lone.site("b")
-        lone.hear("b", **message)
+        wire: Any = lone.wire("b")
+        part.handle(wire, encode(message))
         assert part.closed
-        assert "cannot be acted on" in lone.died()[there.id]["note"]
+        assert "cannot be acted on" in lone.died()[there.id].note
         assert elsewhere.process is not None
 
 
@@ -160,11 +171,10 @@ def test_the_end_of_a_process_has_all_that_its_host_tells_of_it(lone: LoneHome) 
     for number, oom, kind in ((1, False, "signal"), (2, True, "oom")):
         actor = lone.spawn(number)
         lone.born("b", actor)
-        about = {**EXITED, "stderr": words, "oom": oom}
-        lone.hear("b", **about, number=actor.process.line.number)
+        lone.hear("b", Exited(actor.process.line.number, 9, words, oom))
         record = lone.died()[actor.id]
-        assert (record["kind"], record["signal"]) == (kind, 9)
-        assert list(record["stderr"]) == words
+        assert (record.kind, record.signal) == (kind, 9)
+        assert list(record.stderr) == words
     assert not lone.site("b").closed
 
 
@@ -178,18 +188,18 @@ def test_what_a_spawner_has_reserved_is_given_back_when_it_dies(
     lone.born("b", spawner)
     own, kept, unplaced, waits = (number << 16 for number in (2, 3, 4, 5))
     ids = [own, kept, unplaced, waits]
-    lone.says("b", spawner, op="place", rid=1, ids=ids, num_cpus=1.0)
+    lone.says("b", spawner, Reserve(ids, Needs(Amount(1.0)), rid=1))
     lone.agree("b")
-    lone.says("b", spawner, op="unplace", ids=[unplaced])
-    lone.says("b", spawner, **lone.request(2, detached=True, num_cpus=1.0))
+    lone.says("b", spawner, Unreserve([unplaced]))
+    lone.says("b", spawner, lone.request(2, detached=True, num_cpus=1.0))
     assert [lone.sites.is_placed(one) for one in ids] == [True, True, False, True]
-    lone.ask(**lone.request(3, num_cpus=1.0))  # by another one
+    lone.ask(lone.request(3, num_cpus=1.0))  # by another one
     lone.born("b", lone.home.actors[own])
 
-    lone.hear("b", what="closed", number=spawner.process.line.number)
+    lone.hear("b", Closed(spawner.process.line.number))
     assert [lone.sites.is_placed(one) for one in ids] == [True, True, False, False]
     assert lone.free_cpus("b") == 2.0
-    left = [message["holder"] for message in lone.wire("b").of("leave")]
+    left = [message.holder for message in lone.wire("b").of(Leave)]
     assert sorted(left) == [unplaced, waits]
 
 
@@ -197,11 +207,11 @@ def test_what_a_spawner_has_reserved_is_given_back_when_it_dies(
 
 
 def deny(lone: LoneHome, host: str, actor: Any, note: str = "all is reserved") -> None:
-    lone.hear(host, what="denied", number=actor.process.line.number, note=note)
+    lone.hear(host, Denied(actor.process.line.number, note))
 
 
 def starts(lone: LoneHome, host: str) -> int:
-    return sum(len(wire.of("start")) for wire in lone.hosts.wires.get(host, ()))
+    return sum(len(wire.of(Start)) for wire in lone.hosts.wires.get(host, ()))
 
 
 def test_an_actor_is_placed_once_on_each_host_that_denies_it(
@@ -213,7 +223,7 @@ def test_an_actor_is_placed_once_on_each_host_that_denies_it(
         assert starts(lone, host) == 1
         deny(lone, host, actor, f"1 CPU: {host} has none")
     assert actor.over
-    note = lone.died()[actor.id]["note"]
+    note = lone.died()[actor.id].note
     assert note == (
         "Actor 1 cannot be started: 1 CPU: a has none. 1 CPU: b has none. "
         "1 CPU: c has none"
@@ -227,7 +237,7 @@ def test_hosts_that_denied_an_actor_are_asked_again_when_it_is_tried_again(
     lone = made("ab")
     actor = lone.spawn(1, policy=AT_ONCE)
     lone.born("a", actor)
-    lone.hear("a", number=actor.process.line.number, **EXITED)
+    lone.exits("a", actor)
     wait_for(lone, lambda: starts(lone, "a") == 2)
     deny(lone, "a", actor)
     deny(lone, "b", actor)
@@ -255,7 +265,7 @@ def test_parts_of_this_hosts_gpus_do_not_count_as_one(
     lone.spawn(4, num_gpus=0.7, host="d")
     said = r"free is d: 0.8 GPUs in parts of at most 0.4; b: 0.3 GPUs;"
     lone.spawn(5, num_gpus=0.7)
-    assert said in lone.died()[5 << 16]["note"]
+    assert said in lone.died()[5 << 16].note
 
 
 # -- those that have died -----------------------------------------------------------
@@ -267,11 +277,11 @@ def test_the_ends_of_so_many_actors_are_known(
     monkeypatch.setattr(tombstones, "_MOST", 3)
     owner = lone.spawn(1, detached=True)
     lone.born("b", owner)
-    lone.says("b", owner, **lone.request(2))
+    lone.says("b", owner, lone.request(2))
     owned = lone.home.actors[2 << 16]
     lone.born("b", owned, 778)
     lone.home.lifetimes.kill(owner, "stopped")
-    lone.hear("b", number=owner.process.line.number, **EXITED)
+    lone.exits("b", owner)
     assert owner.over and not owner.gone
     for number in range(3, 10):
         lone.home.lifetimes.kill(lone.spawn(number), "stopped")
@@ -280,13 +290,13 @@ def test_the_ends_of_so_many_actors_are_known(
 
     assert known[:2] == [1, 2] and known[-2:] == [8, 9] and len(known) <= 5
     lone.died()
-    lone.ask(op="watch", id=9 << 16, incarnation=0)
-    lone.ask(op="watch", id=3 << 16, incarnation=0)
+    lone.ask(Watch(9 << 16, 0))
+    lone.ask(Watch(3 << 16, 0))
     while lone.home.requests.waiting:
         lone.home.requests.after_round()
-    died = {number >> 16: record["kind"] for number, record in lone.died().items()}
+    died = {number >> 16: record.kind for number, record in lone.died().items()}
     assert died == {9: "stopped", 3: "unknown"}
-    lone.hear("b", number=owned.process.line.number, **EXITED)
+    lone.exits("b", owned)
     assert owner.gone
 
 

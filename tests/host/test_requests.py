@@ -14,37 +14,36 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.control import plain
+from mooactor.control.messages import encode
+from mooactor.process import protocol
 from mooactor.process.current import current_runtime
+from mooactor.process.objects.future import Future
+from mooactor.process.place import Place
+from mooactor.process.protocol import REQUESTS, ListActors
+from mooactor.tensors.network import Network
 from tests.actors.counter import Counter
 from tests.conftest import eventually, leaked, resources
-from tests.control.test_plain import mutated, value
+from tests.control.test_fuzz import mutate
+from tests.control.test_messages import value
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "8"))
-REQUESTS = 10_000
-OPERATIONS = (
-    *("spawn", "ready", "failed", "stopping", "snapshot", "kill", "await_end"),
-    *("watch", "monitor", "unmonitor", "lookup", "segment", "handle", "list"),
-    *("shutdown", "configure", "", "_spawn", "__init__", "run"),
-    *("supervise", "close", "stop", "link", "unlink"),
-)
-FIELDS = (
-    *("id", "rid", "name", "label", "payload", "policy", "env", "num_gpus", "preload"),
-    *("handle", "detached", "carried", "data", "error", "incarnation", "monitor"),
-    *("timeout", "size", "grace", "op", "threads", "stream", "place"),
-    *("member", "rules", "other", "members", "waiting"),
-)
-NUMBERS = (0, -1, 1, 1 << 16, (1 << 48) << 16, 1 << 63, -(1 << 80), 1 << 100)
+COUNT = 10_000
+KINDS = (*sorted(REQUESTS.tags), "", "spawn", "Request", "Message", "__init__")
+FIELDS = sorted({name for kind in REQUESTS.kinds for name in kind.__struct_fields__})
+NUMBERS = (0, -1, 1, 1 << 16, ((1 << 48) - 1) << 16, 1 << 63, -(1 << 63))
 QUANTITIES = (0.5, -1.0, math.inf, -math.inf, math.nan, 1e300)
 
 
 def request(rng: random.Random, known: list[int]) -> dict[str, Any]:
     """A request of random fields, some of which make sense."""
-    message: dict[str, Any] = {"op": rng.choice(OPERATIONS)}
-    if message["op"] == "spawn" and rng.random() < 0.7:
+    message: dict[str, Any] = {"type": rng.choice(KINDS)}
+    if message["type"] == "Spawn" and rng.random() < 0.7:
         message |= whole_spawn(rng)
-    for key in rng.sample(FIELDS, rng.randrange(5)):
-        message[key] = odd(rng, known)
+    kind = next((k for k in REQUESTS.kinds if k.__name__ == message["type"]), None)
+    likely = FIELDS if kind is None else kind.__struct_fields__
+    for key in likely if rng.random() < 0.5 else rng.sample(FIELDS, rng.randrange(5)):
+        if key not in message or rng.random() < 0.2:
+            message[key] = odd(rng, known)
     return message
 
 
@@ -57,17 +56,16 @@ def whole_spawn(rng: random.Random) -> dict[str, Any]:
     """A spawn request that is right but for its payload."""
     return {
         "id": rng.getrandbits(48) << 16,
-        "name": None,
         "label": "Random",
-        "payload": rng.randbytes(rng.randrange(40)),
-        "policy": None,
-        "env": {},
-        "threads": 1,
-        "num_gpus": 0.0,
-        "preload": [],
         "handle": b"",
+        "payload": rng.randbytes(rng.randrange(40)),
         "detached": rng.random() < 0.5,
     }
+
+
+def send(message: dict[str, Any]) -> None:
+    """Over this process's lifeline."""
+    current_runtime().agent._lifeline.send(encode(message))
 
 
 class Bystander:
@@ -105,54 +103,83 @@ def _ends_all_others(bystander: Bystander) -> Iterator[None]:
 
 
 def test_random_requests_of_the_driver_harm_nobody(bystander: Bystander) -> None:
-    rng, agent = random.Random(SEED), current_runtime().agent
+    rng = random.Random(SEED)
     own = bystander.actor._where()[1].actor_id
     spawned: list[int] = []
-    for number in range(REQUESTS):
+    for number in range(COUNT):
         message = request(rng, spawned)
-        too_many = message["op"] == "spawn" and len(spawned) > 30
-        if message["op"] == "spawn" and not too_many:
+        too_many = message["type"] == "Spawn" and len(spawned) > 30
+        if message["type"] == "Spawn" and not too_many:
             spawned.append(message.get("id", 0))
-        meant = message["op"] == "shutdown" or own in message.values()
+        meant = message["type"] == "Shutdown" or own in message.values()
         if not too_many and not meant:
-            agent.tell(**message)
+            send(message)
         if number % 1000 == 999:
             assert bystander.is_well(), f"seed {SEED}"
-    assert agent.ask(op="list")["value"]
+    assert current_runtime().agent.ask(ListActors()).value
+
+
+def refusal_of(message: dict[str, Any], rid: int = 1 << 40) -> str:
+    """The reason with which the agent refuses it."""
+    agent, future = current_runtime().agent, Future()
+    agent._requests[rid] = future
+    send({**message, "rid": rid})
+    assert agent.wait(future, 20.0)
+    reply, _ = future.unwrap()
+    return str(reply.failed)
 
 
 def test_a_request_that_makes_no_sense_is_answered_with_the_reason(
     bystander: Bystander,
 ) -> None:
-    ask = current_runtime().agent.ask
+    spawn = {"type": "Spawn", "id": 5, "label": "", "handle": b"", "payload": b""}
     for message, reason in (
-        ({"op": "dance"}, "'dance'"),
-        ({"op": 3}, "no request 3"),
-        ({"op": "lookup", "name": ["x"], "timeout": 0}, "name="),
-        ({"op": "lookup", "name": "x", "timeout": math.nan}, "timeout="),
-        ({"op": "segment", "name": "x", "size": -1}, "size=-1"),
-        ({"op": "segment", "name": "x", "size": 1 << 62}, "size="),
-        ({"op": "spawn", "id": 5}, "5 is no id"),
-        ({"op": "ready"}, "only an actor"),
+        ({"type": "Dance"}, "'Dance'"),
+        ({"type": "LookUp", "name": ["x"], "timeout": 0}, "$.name"),
+        ({"type": "LookUp", "name": "x", "timeout": math.nan}, "$.timeout"),
+        ({"type": "Segment", "name": "x", "size": -1}, "$.size"),
+        ({"type": "Segment", "name": "x", "size": 1 << 62}, "$.size"),
+        ({"type": "Kill", "id": 1, "depth": [[]]}, "unknown field `depth`"),
+        (spawn, "5 is no id"),
+        ({"type": "Ready"}, "only an actor"),
     ):
-        with pytest.raises(moo.InternalError, match=reason):
-            ask(20.0, **message)
+        assert reason in refusal_of(message)
+    assert bystander.is_well()
+
+
+def test_a_malformed_spawn_without_a_number_is_told_as_a_death(
+    bystander: Bystander,
+) -> None:
+    heard: list[protocol.Died] = []
+    agent = current_runtime().agent
+    before, agent.on_death = agent.on_death, heard.append
+    try:
+        send({"type": "Spawn", "id": 7 << 16, "label": 5})
+        assert eventually(lambda: heard)
+    finally:
+        agent.on_death = before
+    assert heard[0].id == 7 << 16 and "$.label" in heard[0].record.note
     assert bystander.is_well()
 
 
 def test_only_the_driver_ends_or_configures_the_session(bystander: Bystander) -> None:
     @moo.actor
     class Mutinies:
-        def ask(self, op: str) -> str:
+        def ask(self, configure: bool) -> str:
+            place, network = Place(b"/", []), Network()
+            request: protocol.Request = protocol.Shutdown()
+            if configure:
+                about = (b"k", 1, "m", place, b"python", [], [], network)
+                request = protocol.Configure(b"/", *about)
             try:
-                current_runtime().agent.ask(20.0, op=op)
+                current_runtime().agent.ask(request, 20.0)
             except moo.InternalError as error:
                 return str(error)
             return "done"
 
     mutinies = moo.spawn(Mutinies)
-    for op in ("shutdown", "configure"):
-        assert "only the program that started" in mutinies.ask(op)
+    for configure in (False, True):
+        assert "only the program that started" in mutinies.ask(configure)
     assert bystander.is_well()
 
 
@@ -171,9 +198,9 @@ class Floods:
         rng, line = random.Random(seed), self._socket()
         for _ in range(count):
             message = request(rng, [])
-            if message["op"] in ("spawn", "stopping", "failed", "ready"):
+            if message["type"] in ("Spawn", "Stopping", "Failed", "Ready"):
                 continue
-            body = mutated(rng, plain.pack(message))
+            body = mutate(rng, encode(message))
             line.sendall(len(body).to_bytes(4, "little") + b"\0" + body)
 
     def rubbish(self, seed: int) -> None:
@@ -184,7 +211,7 @@ class Floods:
         """Descriptors that no frame claims."""
         line, fds = self._socket(), [0] * 8
         for _ in range(count):
-            body = plain.pack({"op": "list"})
+            body = encode(ListActors())
             head = len(body).to_bytes(4, "little") + b"\0"
             socket.send_fds(line, [head + body], fds)
 

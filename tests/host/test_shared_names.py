@@ -11,6 +11,9 @@ import pytest
 
 import mooactor as moo
 from mooactor.cli.client import Client, homes
+from mooactor.control.messages import encode
+from mooactor.host.protocol import Ask, AskNames, Poll
+from mooactor.process.protocol import Kill, Spawn
 from tests.conftest import eventually
 from tests.host.homes import OtherHome
 from tests.host.programs import Program
@@ -237,21 +240,22 @@ def test_a_session_that_was_cut_off_is_found_again_by_those_it_was_not_dead_to(
 
 # -- homes that ask, and what none may ask -----------------------------------------
 
+ASKS = {"type": "Ask", "line": 1, "process": 1}
 MALFORMED = [
-    {"op": "request", "line": 1, "message": {"op": "spawn", "id": 1 << 20}},
-    {"op": "poll"},
-    {"op": "poll", "number": 1, "about": "actor", "id": "none"},
-    {"op": "request", "line": 1e300, "message": {"op": "kill", "id": 1}},
-    {"op": "request", "line": "one", "message": {}},
-    {"op": "request", "line": 1, "message": {"op": "configure"}},
-    {"op": "request", "line": 1, "message": 7},
-    {"op": "closed", "line": []},
-    {"op": "names", "host": "x" * 1001, "namespace": "shared"},
+    Ask(1, 1, encode(Spawn(1 << 20, "", b""))),
+    {"type": "Poll"},
+    {"type": "Poll", "number": 1, "id": "none"},
+    {**ASKS, "line": 1e300, "message": encode(Kill(1))},
+    {**ASKS, "line": "one", "message": b""},
+    {**ASKS, "message": encode({"type": "Configure"})},
+    {**ASKS, "message": 7},
+    {"type": "LineClosed", "line": []},
+    AskNames("x" * 1001, "shared"),
 ]
 STRANGERS = [
-    {"op": "names", "host": "x", "namespace": "apart"},
-    {"op": "names"},
-    {"op": "poll", "number": 1, "about": "name", "name": "mine"},
+    AskNames("x", "apart"),
+    {"type": "AskNames"},
+    Poll(1, "mine"),
 ]
 
 
@@ -263,8 +267,8 @@ def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(shares, other
             channel = other_home.visit(home)
             other_home.await_told()
             # It is a neighbor before the broker tells of it, and hears all names.
-            assert other_home.asked[0]["namespace"] == "shared"
-            assert [one["name"] for one in other_home.heard[:-1]] == ["mine"]
+            assert other_home.asked[0].namespace == "shared"
+            assert [one.name for one in other_home.heard[:-1]] == ["mine"]
             channel.post(message)
             assert other_home.wait(lambda: other_home.closed)
             assert "malformed" in other_home.closed

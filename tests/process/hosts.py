@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import pickle
 import selectors
 import shutil
 import signal
@@ -27,16 +26,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from mooactor.actors.handle import Handle
 from mooactor.control.keys import new_process_id, new_session_key
-from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.control.lifeline import Lifeline, LifelineClosed
+from mooactor.control.messages import Message, encode
 from mooactor.control.reach import Reach
-from mooactor.host.supervised import death_notice
 from mooactor.process import parcel
 from mooactor.process.actor import life as life_module
 from mooactor.process.current import set_current_runtime
 from mooactor.process.exits import ExitRecord
 from mooactor.process.interface import interface_of
+from mooactor.process.protocol import (
+    REQUESTS,
+    Died,
+    Gone,
+    Life,
+    Locate,
+    Located,
+    Reachable,
+    Reply,
+    Watch,
+    death_notice,
+)
 from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
 from mooactor.tensors.network import Network
@@ -148,9 +161,9 @@ class Member:
     line: Lifeline | None  # None: there is no such process yet
     process_id: int
     host: str
-    place: Message | None = None  # its "reachable"
+    place: Reachable | None = None
     sought_by: list[Lifeline] = field(default_factory=list)
-    notice: Message | None = None
+    notice: Died | None = None
 
 
 class Agent:
@@ -159,7 +172,7 @@ class Agent:
     def __init__(self) -> None:
         self.members: dict[int, Member] = {}
         self.proxies: dict[int, Proxy] = {}  # by the process that they lead to
-        self.told: list[tuple[int, str]] = []  # from which process, what
+        self.told: list[tuple[int, type[Message]]] = []  # from which process, what
         self.introduces = False  # tell who is sought where the seeker is
         self.complete = False  # no process will come that is not a member now
         self._selector = selectors.DefaultSelector()
@@ -197,81 +210,71 @@ class Agent:
         except LifelineClosed:
             self._selector.unregister(member.line)
             return
-        for message, _ in received:
-            self.told.append((member.process_id, message["op"]))
-            action = getattr(self, f"_op_{message['op']}", None)
-            if action is not None:
-                action(member, message)
-            elif "rid" in message:
-                _post(
-                    member.line, ev="reply", rid=message["rid"], value=None, failed="no"
-                )
+        for data, _ in received:
+            message = REQUESTS.decode(data)
+            self.told.append((member.process_id, type(message)))
+            if isinstance(message, Reachable):
+                self._reachable(member, message)
+            elif isinstance(message, Locate):
+                self._locate(member, message)
+            elif isinstance(message, Watch):
+                self._watch(member, message)
+            elif message.rid is not None:
+                _post(member.line, Reply(message.rid, failed="no"))
 
     def _of(self, process_id: int) -> Member:
         if process_id not in self.members:
             self.members[process_id] = Member(None, process_id, "?")
         return self.members[process_id]
 
-    def _op_reachable(self, member: Member, message: Message) -> None:
+    def _reachable(self, member: Member, message: Reachable) -> None:
         member.place = message
         for line in member.sought_by:
             self._answer(line, member)
         member.sought_by.clear()
 
-    def _op_locate(self, member: Member, message: Message) -> None:
+    def _locate(self, member: Member, message: Locate) -> None:
         assert member.line is not None
-        if self.complete and message["id"] not in self.members:
-            _post(member.line, ev="located", id=message["id"], gone=True)
+        if self.complete and message.id not in self.members:
+            _post(member.line, Gone(message.id))
             return
-        sought = self._of(message["id"])
+        sought = self._of(message.id)
         if sought.notice is not None:
-            _post(member.line, ev="located", id=sought.process_id, gone=True)
+            _post(member.line, Gone(sought.process_id))
         elif sought.place is None:
             sought.sought_by.append(member.line)
         else:
             self._answer(member.line, sought)
 
-    def _op_watch(self, member: Member, message: Message) -> None:
-        process_id = message["id"] + message["incarnation"]
+    def _watch(self, member: Member, message: Watch) -> None:
+        process_id = message.id + message.incarnation
         if self.complete and process_id not in self.members:
-            _post(member.line, **death_notice(process_id, ExitRecord("unknown"), None))
+            _post(member.line, death_notice(process_id, ExitRecord("unknown")))
             return
         watched = self._of(process_id)
         if watched.notice is not None:
-            _post(member.line, **watched.notice)
+            _post(member.line, watched.notice)
 
     def _answer(self, line: Lifeline, member: Member) -> None:
         assert member.place is not None
         asker = next(m for m in self.members.values() if m.line is line)
         same = asker.host == member.host
-        address = member.place["address"]
+        address = member.place.address
         proxy = self.proxies.get(member.process_id)
         if proxy is not None:
             address = f"tcp://{LOOPBACK}:{proxy.port}"
-        _post(
-            line,
-            ev="located",
-            id=member.process_id,
-            host=member.host,
-            same=same,
-            address="" if same else address,
-            endpoint=b"" if same else member.place["endpoint"],
-        )
+        endpoint = b"" if same else member.place.endpoint
+        address = "" if same else address
+        where = (member.process_id, member.host, address, endpoint)
+        _post(line, Located(*where, same=same))
         if self.introduces and asker.place is not None and not same:
             self._introduce(asker, member)
 
     def _introduce(self, asker: Member, member: Member) -> None:
         assert asker.place is not None
-        _post(
-            member.line,
-            ev="located",
-            id=asker.process_id,
-            host=asker.host,
-            same=False,
-            address=asker.place["address"],
-            endpoint=asker.place["endpoint"],
-            caller=True,
-        )
+        place = asker.place
+        where = (asker.process_id, asker.host, place.address, place.endpoint)
+        _post(member.line, Located(*where, caller=True))
 
     def expect(self, process_id: int) -> None:
         """That process lives, and has not said where it can be reached."""
@@ -283,7 +286,7 @@ class Agent:
         with self._lock:
             place = self.members[process_id].place
             assert place is not None, "it is not reachable yet"
-            host, _, port = place["address"].removeprefix("tcp://").rpartition(":")
+            host, _, port = place.address.removeprefix("tcp://").rpartition(":")
             proxy = self.proxies[process_id] = Proxy((host, int(port)))
             return proxy
 
@@ -291,11 +294,11 @@ class Agent:
         """As when its host is lost: its watchers get the notice."""
         with self._lock:
             member = self._of(process_id)
-            member.notice = death_notice(process_id, record, None)
+            member.notice = death_notice(process_id, record)
             for watcher in self.members.values():
                 # One that starts expects nothing but its life; it asks later.
                 if watcher is not member and watcher.place is not None:
-                    _post(watcher.line, **member.notice)
+                    _post(watcher.line, member.notice)
 
     def close(self) -> None:
         self._ended = True
@@ -311,7 +314,7 @@ class Agent:
             proxy.close()
 
 
-def _post(line: Lifeline | None, **message: Any) -> None:
+def _post(line: Lifeline | None, message: Message) -> None:
     if line is None:
         return
     with contextlib.suppress(LifelineClosed, OSError):
@@ -369,27 +372,19 @@ class Hosts:
         interface = interface_of(cls)
         packed = parcel.pack((cls, args, {}), "the constructor's arguments")
         assert packed.data is not None
-        life = {
-            "directory": self.directories[host],
-            "key": self.key,
-            "actor_id": actor_id,
-            "incarnation": 0,
-            "memory_limit": None,
-            "network": Network().plain(),
-            "env": {},
-            "threads": 1,
-            "place": None,
-            "name": None,
-            "stream": None,
-            "seed": None,
-            "namesakes": 0,
-            "label": interface.label,
-            "policy": None,
-            "payload": packed.data,
-            "snapshot": None,
-            "carried": [],
-            "reach": self.reach(host).plain(),
-        }
+        life = Life(
+            actor_id,
+            0,
+            interface.label,
+            {},
+            1,
+            os.fsencode(self.directories[host]),
+            self.key,
+            None,
+            Network(),
+            payload=packed.data,
+            reach=self.reach(host),
+        )
         ours, theirs = socket.socketpair()
         words = self.cable.on(host) if self.cable is not None else []
         program = f"from tests.process.hosts import main; main({theirs.fileno()})"
@@ -401,7 +396,7 @@ class Hosts:
         theirs.close()
         assert child.stdin is not None
         with child.stdin as stdin:
-            stdin.write(pickle.dumps(life))
+            stdin.write(encode(life))
         self.agent.add(Lifeline(ours), actor_id, host)
         return self.handle(cls, actor_id)
 
@@ -453,5 +448,5 @@ def cabled_hosts(cable: Cable) -> Iterator[Hosts]:
 
 def main(fd: int) -> None:
     """In an actor's process. Its life comes on stdin: notices may wait already."""
-    life = pickle.load(sys.stdin.buffer)
+    life = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Life)
     life_module.live(life, socket.socket(fileno=fd), lambda: None, lambda: None)

@@ -14,6 +14,7 @@ import mooactor as moo
 from mooactor.control.lifeline import Lifeline
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.current import current_runtime
+from mooactor.process.protocol import Stop
 from tests.conftest import eventually
 from tests.gates import wait_at
 from tests.process.hosts import Hosts
@@ -89,7 +90,7 @@ def test_a_stop_that_comes_before_the_class_counts() -> None:
     ours, theirs = socket.socketpair()
     agent, line = Lifeline(ours), Lifeline(theirs)
     client = AgentClient(line, lambda future, timeout: True, lambda: None)
-    agent.send({"ev": "stop"})
+    agent.send(Stop())
     client.read()
     stops: list[int] = []
     client.when_asked_to_stop(lambda: stops.append(1))

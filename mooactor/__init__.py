@@ -48,7 +48,7 @@ from mooactor.errors import (
     RemoteError,
     VersionMismatch,
 )
-from mooactor.learner.group import LearnerGroup
+from mooactor.learner.group import LearnerGroup, ddp_hook
 from mooactor.process.supervision import (
     Died,
     Event,
@@ -99,6 +99,7 @@ __all__ = [
     "as_completed",
     "child",
     "current",
+    "ddp_hook",
     "empty",
     "get",
     "hosts",

@@ -10,8 +10,9 @@ copies the means back.
   in. Each has a flag for each of its parameters behind the gradients: the mean of the
   flags tells whether any member has used the parameter.
 - A bucket's input and its result are memory of their own, so the reduction may be begun
-  anew from the same input when a member is lost, and `param.grad` may be any tensor,
-  also another one after ``zero_grad(set_to_none=True)``.
+  anew from the same input when a member is lost. `param.grad` may be any tensor when
+  backward begins, also none after ``zero_grad(set_to_none=True)``; afterwards it is a
+  view of the result, which saves a copy.
 - The layout of buckets is rank 0's order of arrival in the first backward, and becomes
   everybody's together with rank 0's parameters and buffers, at the first training
   forward of an epoch.
@@ -72,12 +73,15 @@ class Bucket:
             for i, piece, shape in zip(self.members, pieces, shapes, strict=True)
         }
 
-    def start(self, group: LearnerGroup) -> None:
+    def start(self, group: LearnerGroup, parameters: Sequence[Tensor]) -> None:
         """Begin its reduction; gradients that are missing count as zero."""
         used = [float(i not in self.missing) for i in self.members]
         self.flags.copy_(torch.tensor(used))
         for i in self.missing:
             self.views[i].zero_()
+            if (gradient := parameters[i].grad) is not None:
+                # It may be the result's memory, and is to stay if nobody uses it.
+                parameters[i].grad = gradient.clone()
         if self.error is not None:
             # Error feedback: Seide et al. 2014, "1-Bit Stochastic Gradient Descent".
             self.gradients.add_(self.error)
@@ -273,7 +277,7 @@ class Wrapped(nn.Module):
     def _start_next(self, backward: _Backward) -> None:
         bucket = self._buckets[backward.next]
         backward.next += 1
-        bucket.start(self._group)
+        bucket.start(self._group, self._trained)
 
     def _finish(self, backward: _Backward) -> None:
         """At the end of backward: the gradients become the means."""
@@ -306,18 +310,11 @@ class Wrapped(nn.Module):
         return failed
 
     def _take(self, bucket: Bucket) -> None:
-        targets, means = [], []
         flags = bucket.used.tolist()
         for number, flag in zip(bucket.members, flags, strict=True):
-            parameter = self._trained[number]
-            if flag == 0:
-                continue  # nobody has used it: its gradient stays as it is
-            if parameter.grad is None:
-                parameter.grad = torch.empty_like(parameter)
-            targets.append(parameter.grad)
-            means.append(bucket.means[number])
-        with torch.no_grad():
-            torch._foreach_copy_(targets, means)
+            if flag:  # else nobody has used it: its gradient stays as it is
+                parameter, mean = self._trained[number], bucket.means[number]
+                parameter.grad = mean.to(parameter.dtype)
 
 
 def _hook(me: weakref.ref[Wrapped], number: int) -> Callable[[Tensor], None]:

@@ -15,9 +15,8 @@ from mooactor.control.inspection import drop_traceback
 from mooactor.control.interrupts import was_interrupted
 from mooactor.errors import ActorUnavailable, Cancelled
 from mooactor.process.objects.holds import Claims
-from mooactor.tensors.descriptors import length_of
-from mooactor.tensors.imports import Import
-from mooactor.tensors.plane import DataPlane
+from mooactor.tensors.fetches import Import
+from mooactor.tensors.plane import DataPlane, length_of
 
 PENDING, RAW, VALUE, ERROR = range(4)
 

@@ -26,7 +26,7 @@ from mooactor.actors.linking import link, unlink
 from mooactor.actors.listing import ActorInfo, actors, lookup
 from mooactor.actors.monitor import monitor
 from mooactor.actors.ref import Ref
-from mooactor.actors.sessions import init, shutdown
+from mooactor.actors.session import init, shutdown
 from mooactor.actors.spawn import Spec, on, spawn
 from mooactor.actors.stream import Stream
 from mooactor.actors.supervisor import Supervisor, child

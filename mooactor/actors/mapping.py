@@ -31,9 +31,9 @@ from mooactor.control.interrupts import was_interrupted
 from mooactor.process import checks
 from mooactor.process.calls import context, either, speak_for_all
 from mooactor.process.current import current_runtime
+from mooactor.process.deadlock import Wait
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.supervision import Restarted, Started
-from mooactor.process.waits import Wait
 
 R_co = TypeVar("R_co", covariant=True)
 

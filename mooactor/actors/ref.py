@@ -14,13 +14,13 @@ from mooactor.control import codec
 from mooactor.process.calls import context
 from mooactor.process.checks import function, seconds
 from mooactor.process.current import current_runtime
+from mooactor.process.deadlock import Wait
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import borrowing_in_progress
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold, claimed
 from mooactor.process.objects.table import PINNED
 from mooactor.process.runtime import Runtime
-from mooactor.process.waits import Wait
 
 R_co = TypeVar("R_co", covariant=True)
 

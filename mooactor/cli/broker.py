@@ -15,7 +15,7 @@ from mooactor.control.addresses import own
 from mooactor.control.node import Node
 from mooactor.host import addresses
 from mooactor.host.addresses import Address
-from mooactor.process import openfiles
+from mooactor.process import files
 from mooactor.tensors import interfaces
 
 _LOOPBACK = "127.0.0.1"
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or `mooactor stop`."""
     first = _first(options.standby_of) if options.standby_of else None
     key, bind, port = _where(options)
-    openfiles.raise_limit()  # each member has a connection
+    files.raise_limit()  # each member has a connection
     serving = Serving("mooactor broker")
     try:
         node = Node(

@@ -47,8 +47,8 @@ from mooactor.process.calls import (
     Repeatable,
     context,
 )
-from mooactor.process.deadlines import Deadlines
 from mooactor.process.deadlock import DeadlockDetector, refuse_cycle
+from mooactor.process.housekeeper import Deadlines
 from mooactor.process.interface import MethodSpec
 from mooactor.process.losses import Losses, forget
 from mooactor.process.objects.future import Future, Reply

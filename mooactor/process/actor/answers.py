@@ -50,9 +50,9 @@ from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import context
+from mooactor.process.deaths import StartedCalls
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
-from mooactor.process.started import StartedCalls
 
 _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
 

@@ -53,7 +53,12 @@ def learn(kind: type, handler: Callable[[Any], Any]) -> None:
 
 
 def _reduce_of_new_library(obj: Any) -> Any:
-    _LIBRARIES.pop(type(obj).__module__)()
+    # It is forgotten last: a signal handler may raise in the import, and other threads
+    # may meet objects of the library meanwhile.
+    module = type(obj).__module__
+    if learn_library := _LIBRARIES.get(module):
+        learn_library()
+        _LIBRARIES.pop(module, None)
     handler = _handlers.get(type(obj))
     return NotImplemented if handler is None else handler(obj)
 

@@ -31,9 +31,8 @@ from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.future import Future
 from mooactor.tensors import collective
-from mooactor.tensors.collective import Info, SharedGroup
-from mooactor.tensors.operations import OPS
-from mooactor.tensors.transports import name_of
+from mooactor.tensors.collective import OPS, Info, SharedGroup
+from mooactor.tensors.network import name_of
 
 T = TypeVar("T")
 M = TypeVar("M")  # a torch.nn.Module

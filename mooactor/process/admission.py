@@ -17,10 +17,9 @@ from mooactor import errors
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
 from mooactor.process.calls import CallContext, context
-from mooactor.process.deadlock import DeadlockDetector
+from mooactor.process.deadlock import DeadlockDetector, WaitForRoom
 from mooactor.process.loops import blocks_a_loop
 from mooactor.process.objects.future import Future
-from mooactor.process.waits import WaitForRoom
 
 if TYPE_CHECKING:
     from mooactor.process.poller import Poller

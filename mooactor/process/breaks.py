@@ -45,13 +45,13 @@ from mooactor.control.lifeline import Message
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.errors import ActorUnavailable
+from mooactor.process.calls import Server
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.recount import Recounts
 from mooactor.process.objects.relay import Relay
 from mooactor.process.objects.values import Values
 from mooactor.process.poller import Poller
-from mooactor.process.server import Server
 
 if TYPE_CHECKING:
     from mooactor.process.caller import Caller

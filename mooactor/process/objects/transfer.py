@@ -9,8 +9,8 @@ from time import perf_counter
 
 from mooactor import errors
 from mooactor.process.objects.future import Reply
-from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.fetches import Fetch
+from mooactor.tensors.plane import owner_of
 
 
 class Lane:

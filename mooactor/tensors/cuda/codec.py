@@ -25,15 +25,13 @@ import torch
 
 from mooactor.errors import ActorDied
 from mooactor.tensors import public
+from mooactor.tensors.codec import THRESHOLD, sole_receiver
 from mooactor.tensors.cuda import staging
 from mooactor.tensors.cuda.direct import Direct, Landings, ReadProbe
 from mooactor.tensors.cuda.driver import Driver, driver
-from mooactor.tensors.cuda.opened import Lent, Opened
 from mooactor.tensors.cuda.peer_access import PeerAccess, Probe
-from mooactor.tensors.cuda.pool import Pool, limit
-from mooactor.tensors.layout import THRESHOLD
+from mooactor.tensors.cuda.pool import Lent, Opened, Pool, limit
 from mooactor.tensors.plane import DataPlane
-from mooactor.tensors.receiver import sole_receiver
 from mooactor.tensors.tickets import Source
 
 # Below, two copies through pinned memory take no longer than two within the device and

@@ -505,7 +505,12 @@ def ddp_hook(group: LearnerGroup) -> Callable[[Any, Any], Any]:
 
         model = DistributedDataParallel(module)
         model.register_comm_hook(None, moo.ddp_hook(group))
+
+    Raises:
+      TypeError: `group` is no learner group.
     """
+    if not isinstance(group, LearnerGroup):
+        raise TypeError(f"{checks.shown('group', group)} must be a LearnerGroup")
     from mooactor.learner.overlap import hook_of
 
     return hook_of(group)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """A training step of `LearnerGroup.wrap` beside DistributedDataParallel over gloo.
 
-`python -m tests.bench.wrap [RANKS] [STEPS]` prints the median time of a step of each, in
-turns in the same processes, and their ratio. The network has the parameters of ResNet-18
-(11.7 million, in 62 tensors of like sizes); its layers are multiplications, so that the
-averaging, and not the convolutions, decides.
+`python -m tests.bench.wrap [RANKS] [STEPS]` prints the median time of a step of each,
+in turns in the same processes, and their ratio. The network has about as many parameters
+as ResNet-18 (11.7 million); its layers are multiplications, so that the averaging, and
+not the convolutions, decides.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """A training step of `LearnerGroup.wrap` beside DistributedDataParallel over gloo.
 
 `python -m tests.bench.wrap [RANKS] [STEPS]` prints the median time of a step of each,
-in turns in the same processes, and their ratio. The network has about as many parameters
-as ResNet-18 (11.7 million); its layers are multiplications, so that the averaging, and
-not the convolutions, decides.
+in turns in the same processes, and their ratio. The network has nearly as many
+parameters as ResNet-18 (11.5 million); its layers are multiplications, so that the
+averaging, and not the convolutions, decides.
 """
 
 from __future__ import annotations

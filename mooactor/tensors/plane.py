@@ -7,6 +7,7 @@ buffers. The work is done in C (see cext/include/mooactor.h), without the GIL.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -366,6 +367,15 @@ class DataPlane:
             arguments = lib.moo_share, self._plane, data, size
             return exports.allocated(self, size, *arguments).toreadonly()
 
+    def is_same(self, shared: memoryview, buffer: Buffer) -> bool:
+        """Whether `share` of the buffer would give the same bytes as `shared`."""
+        if type(buffer) is PickleBuffer:
+            buffer = buffer.raw()
+        with ffi.from_buffer(shared) as mine, ffi.from_buffer(buffer) as data:
+            if len(mine) != len(data):
+                return False
+            return not _memcmp(_address(mine), _address(data), len(mine))
+
     def mark_moved(self, address: int) -> bool:
         """Give the shared memory around `address` away with its next export.
 
@@ -426,6 +436,14 @@ def _just(
     ticket: tickets.Ticket, pointer: Any, nbytes: int
 ) -> Iterator[tickets.Ticket]:
     return iter((ticket,))
+
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+def _address(data: Any) -> int:
+    return int(ffi.cast("uintptr_t", data))
 
 
 def _check_private(directory: str) -> None:

@@ -155,7 +155,7 @@ class Caller:
                 flags |= envelope.EMPTY
             elif prepared is not None:
                 payload, more, unsent = self._arguments.prepared(prepared, link)
-                flags |= more
+                flags |= more | envelope.KWARGS
             else:
                 again = future.request is not None
                 payload, flags, unsent = self._arguments.encode(

@@ -30,6 +30,8 @@ CASES: list[tuple[str, type[Exception], str]] = [
     ("moo.wait([ref], num_returns=2)", V, "num_returns=2 must be"),
     ("moo.wait([ref], num_returns=1.0)", T, "num_returns=1.0 must be"),
     ("moo.wait([ref], timeout=True)", T, "timeout=True must be"),
+    ("moo.wait([ref], fetch=1)", T, "fetch=1 must be True or False"),
+    ("moo.prefetch([ref, 1])", T, "refs[1]=1 must be a Ref"),
     ("moo.as_completed(ref)", T, "refs=<Ref Counter.add done> must be a list"),
     ("moo.as_completed([handle])", T, "refs[0]=<Handle Counter"),
     ("moo.as_completed([ref], timeout='x')", T, "timeout='x' must be"),

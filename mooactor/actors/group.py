@@ -25,6 +25,8 @@ from mooactor.control import envelope
 from mooactor.process.calls import Form
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
+from mooactor.process.objects.future import Arrival
+from mooactor.process.objects.holds import Hold
 from mooactor.process.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -315,8 +317,8 @@ class GatheredRef(Ref[list[R]]):
         """
         if not return_exceptions:
             return super().get(timeout)
-        if not self.state:
-            self._wait(timeout)
+        if self.state <= 0:
+            self._wait(timeout, read=True)
         failures = [(ref, ref.failure()) for ref in self.parts]
         return [ref.unwrap() if error is None else error for ref, error in failures]
 
@@ -333,7 +335,11 @@ def gather(refs: Sequence[Ref[Any]]) -> GatheredRef[Any]:
 
     def one_done() -> None:
         if all(ref.state for ref in refs):
-            whole.set_raw(_Gathered(refs))
+            gathered = _Gathered(refs)
+            if all(ref.is_here() for ref in refs):
+                whole.set_raw(gathered)
+            else:
+                whole.set_stored(gathered)
             runtime.poller.wake()
 
     for ref in refs:
@@ -348,6 +354,17 @@ class _Gathered:
 
     def __init__(self, refs: Sequence[Ref[Any]]) -> None:
         self._refs = refs
+        self.home: Hold | None = None  # the parts have
+
+    def is_here(self) -> bool:
+        return all(ref.is_here() for ref in self._refs)
+
+    def pull(self) -> list[Arrival]:
+        return [one for ref in self._refs for one in ref.pull()]
+
+    def failure(self) -> BaseException | None:
+        failures = (ref.failure() for ref in self._refs)
+        return next((one for one in failures if one is not None), None)
 
     def value(self) -> list[Any]:
         try:

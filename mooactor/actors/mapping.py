@@ -189,6 +189,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         item.tried.append(member)
         try:
             item.ref = member.method.remote(item.value)
+            item.ref.want()
         except BaseException as error:
             ref: Ref[Any] = Ref(self._runtime, member.method)
             interrupted = was_interrupted(error)
@@ -202,7 +203,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
     def _settle(self) -> None:
         """Look for ended calls, and send again those that may be."""
         for item in self._taken:
-            if item.under_way and item.ref is not None and item.ref.state:
+            if item.under_way and item.ref is not None and item.ref.is_here():
                 error = item.ref.failure()
                 if not self._is_sent_again(item, error):
                     item.value, item.settled = None, True
@@ -282,7 +283,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
             raise StopIteration
         while (item := self._ready()) is None:
             refuse_to_block(self._label, "`async for`")
-            wait(self._refs())
+            wait(self._refs(), fetch=True)
         return self._result(item)
 
     def __aiter__(self) -> Map[R_co]:
@@ -298,8 +299,9 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
     async def _arrival(self, refs: list[Ref[Any]]) -> None:
         """Sleep, on the running loop, until one of them is done."""
         event, arrived = self._runtime.poller.event()
-        for ref in refs:
-            ref.listen(arrived)
+        awaited = [one for ref in refs for one in ref.missing()]
+        for one in awaited:
+            one.listen(arrived)
         asyncio.get_running_loop().call_soon(self._runtime.flush)
         call, waiting = context.get(), Wait(refs, 1)
         if call is not None:
@@ -309,8 +311,8 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         finally:
             if call is not None:
                 call.awaits.remove(waiting)
-            for ref in refs:
-                ref.unlisten(arrived)
+            for one in awaited:
+                one.unlisten(arrived)
 
     # -- the end -----------------------------------------------------------
 

@@ -61,13 +61,13 @@ class Keeper:
         say: Callable[[str], None],
         joined: Callable[[str], None],
         lost: Callable[[str, str], None],
-        taken: Callable[[str, str], None],
+        hopeless: Callable[[str, str], None],
         stop: Callable[[str], None],
     ) -> None:
         """`say` puts a line into the log; `joined` is told a broker's address, `lost`
-        why there is none, or none any more, and `taken` that another host has
-        this one's name, which is tried again; `stop` has the command end, for somebody
-        who is named.
+        why there is none, or none any more, and `hopeless` why it refuses this host, if
+        that will not change by itself; it is tried again. `stop` has the command end,
+        for somebody who is named.
 
         Raises:
           OSError: there is no address to listen on, or no /proc.
@@ -102,7 +102,7 @@ class Keeper:
             watch=False,
             on_joined=self._on_joined,
             on_refused=self._on_refused,
-            on_taken=taken,
+            on_hopeless=hopeless,
             on_lost=lost,
         )
 

@@ -248,6 +248,7 @@ class Session:
     def close_at_exit(self) -> None:
         """The program has ended, and not its session."""
         raised = ended_by()
+        self.runtime.results.ending = True
         self.close(awaited=Awaited.after(raised), why=reason(raised, HAS_ENDED))
 
 

@@ -34,6 +34,7 @@ def of_every_process(runtime: Runtime) -> dict[int, Handler]:
         envelope.TAKEN: runtime.broadcaster.on_taken,
         envelope.RETRY: runtime.handovers.on_retry,
         envelope.DROP: runtime.relay.on_drop,
+        envelope.PULL: runtime.results.on_pull,
         envelope.AUDIT: runtime.audit.on_record,
         envelope.HOLDS: runtime.audit.on_record,
         **dict.fromkeys(

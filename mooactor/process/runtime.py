@@ -52,6 +52,7 @@ from mooactor.process.objects.future import Future
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.payloads import Payloads
+from mooactor.process.objects.results import Results
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.objects.values import Values
 from mooactor.process.place import Place
@@ -176,6 +177,16 @@ class Runtime:
         self.values = Values(
             links, sender, payloads, self.relay, self.later, poller.wake
         )
+        self.results = Results(
+            links,
+            sender,
+            payloads,
+            table,
+            self.broadcaster,
+            self.values,
+            self.wait,
+            poller.wake,
+        )
         self.handovers = Handovers(
             links, sender, payloads, table, self.broadcaster, spans_hosts
         )
@@ -192,6 +203,7 @@ class Runtime:
             self.housekeeper,
             payloads,
             self.values,
+            self.results,
             self.arguments,
             self.deadlocks,
             self.flush,
@@ -391,6 +403,7 @@ class Runtime:
         self.flush()
         self.caller.close()
         self.values.close(self.agent.session_ended)
+        self.results.close(self.agent.session_ended)
         self.handovers.close()
         self.objects.close()
         self.broadcaster.close()

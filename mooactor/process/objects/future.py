@@ -7,24 +7,27 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from mooactor.control import codec
 from mooactor.control.complaints import complain
 from mooactor.control.inspection import drop_traceback
 from mooactor.control.interrupts import was_interrupted
 from mooactor.errors import ActorUnavailable, Cancelled
-from mooactor.process.objects.holds import Claims
+from mooactor.process.objects.holds import Claims, Hold
 from mooactor.tensors.fetches import Import
 from mooactor.tensors.plane import DataPlane, length_of
 
 PENDING, RAW, VALUE, ERROR = range(4)
+STORED = -1  # as RAW, but its data is elsewhere, or was: see `results`
+_UNDECIDED = (PENDING, None, None)
 
 
 class Future:
     """Set once, from any thread; read as often as one likes.
 
-    A reply is kept as it came (RAW) and decoded by the first reader, in its thread.
+    A reply is kept as it came (RAW) and decoded by the first reader, in its thread. One
+    that is STORED where it was made is fetched first, once somebody wants it.
 
     Invariants. A signal handler, a finalizer or another thread may enter any method
     while another call of it is under way, and an exception may leave it at any point:
@@ -50,6 +53,7 @@ class Future:
         "request",
         "deadline",
         "heard",
+        "wanted",
         "__weakref__",
     )
 
@@ -68,6 +72,7 @@ class Future:
         self.request: Any = None  # the `Repeatable` of a call with `retries=`
         self.deadline: float | None = None  # perf_counter; see `expire`
         self.heard = False  # see `hear`
+        self.wanted = False  # somebody reads it: its data is fetched when it comes
 
     def set_raw(self, reply: Any) -> bool:
         """End it with a `Reply`, decoded by its first reader. False: it had ended
@@ -75,6 +80,31 @@ class Future:
         if type(reply) is FailedReply and not (self._results or self.heard):
             reply.unheard = True
         return self._set(RAW, reply)
+
+    def set_stored(self, reply: Elsewhere) -> bool:
+        """As `set_raw`, of a reply whose data is elsewhere, all or in part."""
+        return self._set(STORED, reply)
+
+    def elsewhere(self) -> Elsewhere | None:
+        """Its reply, if that was stored elsewhere and not decoded yet."""
+        # One read: another thread may decode it meanwhile.
+        first = self._results[0] if self._results else _UNDECIDED
+        return first[1] if first[0] == STORED else None
+
+    def is_here(self) -> bool:
+        """Whether it is done, and its data is in this process."""
+        away = self.elsewhere() if self.state else None
+        return bool(self.state) and (away is None or away.is_here())
+
+    def pull(self) -> list[Arrival]:
+        """Have its data fetched, if that is elsewhere; returns what to wait for then.
+        Only once it is done."""
+        away = self.elsewhere()
+        return [] if away is None else away.pull()
+
+    def missing(self) -> Sequence[Future]:
+        """What to wait for until its data is here: itself, or that."""
+        return self.pull() if self.state else (self,)
 
     def hear(self) -> None:
         """Somebody knows of its error, if it has one, or will be told elsewhere."""
@@ -177,7 +207,7 @@ class Future:
         If the future were among these, the future, its error and the arguments of its
         call would live until the garbage collector finds them.
         """
-        if self.state == RAW:
+        if self.state <= RAW:
             self._decode()
         try:
             if self.state == ERROR:
@@ -187,15 +217,21 @@ class Future:
             del self
 
     def failure(self) -> BaseException | None:
-        """The error it ended with, None if it has a value. Only once it is done."""
-        if self.state == RAW:
+        """The error it ended with, None if it has a value. Only once it is done. A
+        value that is stored elsewhere is not fetched for that."""
+        away = self.elsewhere()
+        if away is not None and not away.is_here():
+            return away.failure()
+        if self.state <= RAW:
             self._decode()
         return self._result if self.state == ERROR else None
 
     def _decode(self) -> None:
+        for here in self.pull():
+            here.wait()
         try:
             with _decoding.setdefault(id(self), threading.RLock()):
-                if self.state == RAW:
+                if self.state <= RAW:
                     self._decode_now()
         finally:
             _decoding.pop(id(self), None)
@@ -211,12 +247,38 @@ class Future:
             if not isinstance(raw, Reply) or raw.failed:
                 drop_traceback(error)
             decoded = ERROR, error, None
-        if self.state == RAW:  # else a signal handler of this thread has read it
+        if self.state <= RAW:  # else a signal handler of this thread has read it
             self._results[:] = [decoded]
             self._result = decoded[1]
             self.state = decoded[0]
         if decoded[0] == ERROR and isinstance(raw, Reply):
             raw.let_go()  # the frames of the error may have it
+
+
+class Arrival(Future):
+    """Done when data that was elsewhere is here, or is known not to come."""
+
+    __slots__ = ("_wait",)
+
+    def __init__(self, wait: Callable[[Future], object]) -> None:
+        super().__init__()
+        self._wait = wait
+
+    def wait(self) -> None:
+        """Block until it is done."""
+        if not self.state:
+            self._wait(self)
+
+
+class Elsewhere(Protocol):
+    """In place of a `Reply`, if data of it is elsewhere."""
+
+    home: Hold | None  # of a single value, until it is here
+
+    def is_here(self) -> bool: ...
+    def pull(self) -> list[Arrival]: ...
+    def failure(self) -> BaseException | None: ...
+    def value(self) -> Any: ...
 
 
 class Reply:

@@ -134,7 +134,10 @@ class Payloads:
         claims = None
         if record.flags & envelope.BORROWS:
             lender, borrows, payload = bodies.split_borrows(payload)
-            made = Claims(self.borrows, lender, borrows)
+            stays = record.kind == envelope.REPLY and record.flags & envelope.STAYS
+            if stays and not borrows:
+                raise bodies.MalformedMessage("a result that stays nowhere")
+            made = Claims(self.borrows, lender, borrows, stays=bool(stays))
             claims = record.memo.setdefault("claims", made).arrive()
         if record.flags & envelope.ATTACHED:
             descriptors, payload = bodies.split_attached(payload)

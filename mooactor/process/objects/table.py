@@ -55,6 +55,7 @@ from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
     from mooactor.process.objects.audit import Audit
+    from mooactor.process.objects.holds import Hold
     from mooactor.process.objects.payloads import Payloads
 
 LARGE = 1 << 18  # bytes
@@ -78,7 +79,11 @@ class Stored:
         data: bytes,
         buffers: Sequence[Any],
         borrowing: Borrowing | None = None,
+        *,
+        of_call: bool = False,
     ) -> None:
+        """`of_call`: a call's result, not what `moo.put` was given."""
+        self.of_call = of_call
         self._data = data
         self._payloads = payloads
         self._plane: DataPlane | None = payloads.plane
@@ -91,8 +96,11 @@ class Stored:
         """Whether a second crossing of a network costs more than a redirection."""
         return sum(map(len, self._buffers)) >= LARGE
 
-    def payload_for(self, process_id: int, unsent: Unsent) -> tuple[bytes, int]:
-        """(payload, flags) for one receiver, to be sent. Waits for no contact."""
+    def payload_for(
+        self, process_id: int, unsent: Unsent, home: Hold | None = None
+    ) -> tuple[bytes, int]:
+        """(payload, flags) for one receiver, to be sent. Waits for no contact. `home`:
+        a hold of this value, which is lent as well, before those of its Refs."""
         # Read before the plane: another thread that closes it meanwhile harms nothing.
         buffers = self._buffers
         self._open_plane()
@@ -101,9 +109,12 @@ class Stored:
             payload = self._payloads.attach(payload, buffers, process_id)
             unsent.append((self._payloads.take_back, payload))
             flags = envelope.ATTACHED
-        if self._borrowing is None:
+        borrowing = self._borrowing
+        if home is not None:
+            borrowing = Borrowing(self._payloads.borrows).of(home, borrowing)
+        if borrowing is None:
             return payload, flags
-        return self._borrowing.issue(process_id, payload, flags, unsent)
+        return borrowing.issue(process_id, payload, flags, unsent)
 
     def _open_plane(self) -> DataPlane:
         if self._plane is None:
@@ -361,6 +372,17 @@ class ObjectTable:
     def _collected(self, object_id: int, entry: OwnedValue) -> OwnedValue | None:
         """Take an entry out if nobody holds it. The lock is held."""
         return None if entry.counts else self._entries.pop(object_id, None)
+
+    def held_results(self) -> list[tuple[int, int]]:
+        """(object id, holder) of each result that another process holds."""
+        with self._lock:
+            return [
+                (object_id, holder)
+                for object_id, entry in list(self._entries.items())
+                if entry.stored is not None and entry.stored.of_call
+                for holder, _ in entry.counts
+                if _is_process(holder) and holder != self._me
+            ]
 
     def close(self) -> None:
         """The session ends: let go of everything."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from mooactor.control import envelope
@@ -37,34 +38,18 @@ class CallOptions:
         return replace(self, **checked)
 
 
-def _timeout(value: Any) -> float | None:
-    return checks.seconds("timeout", value, positive=True)
-
-
-def _retries(value: Any) -> int:
-    return checks.count("retries", value, "a number of further attempts")
-
-
-def _priority(value: Any) -> int:
-    return checks.count("priority", value, "a whole number", least=-128, most=127)
-
-
-def _stream_window(value: Any) -> int:
-    return checks.count(
-        "stream_window", value, "a number of items", least=1, most=1 << 30
-    )
-
-
-def _num_returns(value: Any) -> int:
-    return checks.count("num_returns", value, "a number of values", least=1)
-
-
 _CHECKS: dict[str, Callable[[Any], Any]] = {
-    "timeout": _timeout,
-    "retries": _retries,
-    "priority": _priority,
-    "stream_window": _stream_window,
-    "num_returns": _num_returns,
+    "timeout": partial(checks.seconds, "timeout", positive=True),
+    "retries": partial(checks.count, "retries", what="a number of further attempts"),
+    "priority": partial(
+        checks.count, "priority", what="a whole number", least=-128, most=127
+    ),
+    "stream_window": partial(
+        checks.count, "stream_window", what="a number of items", least=1, most=1 << 30
+    ),
+    "num_returns": partial(
+        checks.count, "num_returns", what="a number of values", least=1
+    ),
 }
 DEFAULT_OPTIONS = CallOptions()
 

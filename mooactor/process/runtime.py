@@ -45,15 +45,13 @@ from mooactor.process.dispatch import Dispatch, Handler
 from mooactor.process.files import Room
 from mooactor.process.housekeeper import Callbacks, Housekeeper
 from mooactor.process.locator import Locator
-from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.audit import Audit, Recounts
 from mooactor.process.objects.borrow import Borrows
-from mooactor.process.objects.broadcast import Broadcaster
+from mooactor.process.objects.broadcast import Broadcaster, Relay
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.payloads import Payloads
-from mooactor.process.objects.recount import Recounts
-from mooactor.process.objects.relay import Relay
 from mooactor.process.objects.results import Results
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.objects.values import Values

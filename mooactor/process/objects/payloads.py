@@ -17,9 +17,8 @@ from mooactor.process.objects.future import (
     taken_over,
 )
 from mooactor.process.objects.holds import Claims
-from mooactor.process.objects.inbound import InboundTransfers
+from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.process.objects.lent import Lent
-from mooactor.process.objects.transfer import Transfer
 from mooactor.tensors.plane import DataPlane, owner_of
 
 

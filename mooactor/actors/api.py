@@ -8,9 +8,9 @@ from time import perf_counter
 from typing import Any, ParamSpec, TypeVar, overload
 
 from mooactor import errors
-from mooactor.actors.embedded import ensure_runtime
 from mooactor.actors.handle import RemoteMethod, handle_of
 from mooactor.actors.ref import Ref, refuse_on_loop
+from mooactor.actors.session import ensure_runtime
 from mooactor.actors.statistics import Stats, make
 from mooactor.control import codec, envelope
 from mooactor.control.interrupts import was_interrupted

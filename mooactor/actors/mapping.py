@@ -31,9 +31,9 @@ from mooactor.control.interrupts import was_interrupted
 from mooactor.process import checks
 from mooactor.process.calls import context, either, speak_for_all
 from mooactor.process.current import current_runtime
+from mooactor.process.deadlock import Wait
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.supervision import Restarted, Started
-from mooactor.process.waits import Wait
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -109,11 +109,19 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         methods: Sequence[RemoteMethod],
         items: Iterable[Any],
         *,
-        ordered: bool,
-        in_flight: int,
-        retries: int,
+        ordered: bool = True,
+        in_flight: int = 2,
+        retries: int = 0,
     ) -> None:
+        """Raises TypeError, ValueError: an argument makes no sense."""
         self._taken: list[_Item] = []  # in their order; a handful
+        if not isinstance(items, Iterable):
+            raise TypeError(f"{checks.shown('items', items)} must be an iterable")
+        checks.flag("ordered", ordered)
+        checks.count("in_flight", in_flight, "a number of items per member", least=1)
+        checks.count("retries", retries, "a number of further attempts")
+        if not methods:
+            raise ValueError("this group has no members: map needs at least one")
         self._runtime = current_runtime()
         self._label = f"a result of {methods[0]}"
         self._members = [_Member(method) for method in methods]
@@ -350,16 +358,3 @@ def _unknown(method: RemoteMethod) -> errors.ActorUnavailable:
         f"a signal handler raised while a call of {method} was sent; it may have run",
         delivered=None,
     )
-
-
-def check_options(ordered: Any, in_flight: Any, retries: Any, items: Any) -> None:
-    """Refuse what `Group.map` cannot take.
-
-    Raises:
-      TypeError, ValueError: an argument makes no sense.
-    """
-    if not isinstance(items, Iterable):
-        raise TypeError(f"{checks.shown('items', items)} must be an iterable")
-    checks.flag("ordered", ordered)
-    checks.count("in_flight", in_flight, "a number of items per member", least=1)
-    checks.count("retries", retries, "a number of further attempts")

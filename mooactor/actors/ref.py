@@ -14,6 +14,7 @@ from mooactor.control import codec
 from mooactor.process.calls import context
 from mooactor.process.checks import function, seconds
 from mooactor.process.current import current_runtime
+from mooactor.process.deadlock import Wait
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import borrowing_in_progress
 from mooactor.process.objects.future import Future
@@ -21,7 +22,6 @@ from mooactor.process.objects.holds import Hold, claimed
 from mooactor.process.objects.results import Fetched
 from mooactor.process.objects.table import PINNED
 from mooactor.process.runtime import Runtime
-from mooactor.process.waits import Wait
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -45,6 +45,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     """
 
     __slots__ = ("_runtime", "_of", "_timeout", "home")
+    speaks = True
 
     def __init__(
         self, runtime: Runtime, of: object, timeout: float | None = None
@@ -331,7 +332,7 @@ class Told(Ref[None]):
     """In place of a Ref, for a `tell`; nobody gets to see it."""
 
     __slots__ = ()
-    told = True
+    told, speaks = True, False
 
 
 def deadline_passed(label: str, timeout: float | None) -> errors.CallTimeout:
@@ -416,6 +417,7 @@ def end_with(runtime: Runtime, future: Future, label: str) -> None:
         # wake-ups.
         future._listeners.clear()
     if not future.state:
+        future.hear()
         future.set_error(runtime.over(label, was_sent=bool(future.call_id)))
 
 

@@ -10,6 +10,7 @@ from mooactor.cli.failure import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
+from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
 from mooactor.host.fields import Refused
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     launched = key.source.startswith("/proc/")  # all hosts of a launcher have that key
     if not launched:
         serving.log(about(key))
-    news = _News(serving, offer.name, key)
+    news = _News(serving, offer.name, key, waits=options.wait)
     try:
         try:
             keeper = Keeper(
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
                 serving.log,
                 news.joined,
                 news.lost,
-                news.taken,
+                news.hopeless,
                 serving.stop,
             )
         except (OSError, ValueError) as error:
@@ -61,11 +62,15 @@ class _News:
     """What is said of the brokers: of each that is not there, each reason once.
 
     A host whose name another one has, and that never joined any, ends: no `mooactor
-    stop` would reach it, and later it could take that name. `refusal` says why, then.
+    stop` would reach it, and later it could take that name. So does one with another
+    key than its broker, unless it `waits`. `refusal` says why, then.
     """
 
-    def __init__(self, serving: Serving, name: str, key: secret.Key) -> None:
+    def __init__(
+        self, serving: Serving, name: str, key: secret.Key, *, waits: bool = False
+    ) -> None:
         self._serving = serving
+        self._waits = waits
         self._name = name
         self._key = key
         self.refusal: str | None = None
@@ -93,10 +98,14 @@ class _News:
             step = secret.next_step(why, self._key)
             self._serving.log(f"no broker at {broker} yet ({why}): {step}")
 
-    def taken(self, broker: str, why: str) -> None:
-        # Of a host that was killed the broker may not know yet.
+    def hopeless(self, broker: str, why: str) -> None:
         text = f"the broker at {broker} refuses this host: {why}"
-        self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
+        if OTHER_KEY not in why:
+            # Of a host that was killed the broker may not know yet.
+            self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
+        elif not self._waits:
+            step = secret.next_step(why, self._key)
+            self._give_up(f"{text}: {step}; with --wait it goes on trying")
 
     def _give_up(self, text: str) -> None:
         if not self._has_joined:

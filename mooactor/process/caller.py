@@ -47,8 +47,8 @@ from mooactor.process.calls import (
     Repeatable,
     context,
 )
-from mooactor.process.deadlines import Deadlines
 from mooactor.process.deadlock import DeadlockDetector, refuse_cycle
+from mooactor.process.housekeeper import Deadlines
 from mooactor.process.interface import MethodSpec
 from mooactor.process.losses import Losses, forget
 from mooactor.process.objects.future import Future, Reply
@@ -216,6 +216,7 @@ class Caller:
 
     def _refuse(self, link: Link, future: Future, error: errors.MooError) -> None:
         """It is not sent, and ends with this error."""
+        future.link = link
         future.set_error(error)
         say_refused(future, link, error)
 
@@ -421,5 +422,6 @@ class Caller:
     def close(self) -> None:
         """Nothing will arrive any more: pending calls fail."""
         for future in list(self._pending.values()):
+            future.hear()  # the program has ended the session, or is told that
             future.set_error(self._session_ended())
         self._pending.clear()

@@ -12,8 +12,8 @@ import math
 from typing import TYPE_CHECKING
 
 from mooactor.control import envelope
+from mooactor.process.calls import Server
 from mooactor.process.dispatch import Handler
-from mooactor.process.server import Server
 
 if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime

@@ -13,11 +13,11 @@ from functools import partial
 from mooactor import errors
 from mooactor.control.links import Link
 from mooactor.process.calls import LATER, Repeatable
+from mooactor.process.deaths import Turns
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.results import Results
 from mooactor.process.objects.values import Values
 from mooactor.process.pending import PendingReplies
-from mooactor.process.started import Turns
 from mooactor.process.told import Lost
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.process.objects.future import Reply, taken_over
-from mooactor.process.objects.queues import first_of, take_out
+from mooactor.process.objects.inbound import first_of, take_out
 from mooactor.process.objects.results import let_home_go
 
 if TYPE_CHECKING:
+    from mooactor.process.objects.inbound import Transfer
     from mooactor.process.objects.payloads import Payloads
-    from mooactor.process.objects.transfer import Transfer
 
 
 class Deliver(Protocol):

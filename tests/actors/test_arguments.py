@@ -108,6 +108,7 @@ CASES: list[tuple[str, type[Exception], str]] = [
     ("moo.LearnerGroup('x', min_size='y')", T, "min_size='y' must be"),
     ("moo.LearnerGroup('x', min_size=65)", V, "min_size=65 must be"),
     ("moo.LearnerGroup('x', timeout=math.inf)", V, "timeout=inf must be"),
+    ("moo.ddp_hook(group)", T, "group=<Group of 2"),
     ("learners.allreduce(np.ones(3), op='maen')", V, "op='maen' must be"),
     ("learners.reduce_scatter(np.ones((1, 3)), op='avg')", V, "op='avg' must be"),
     ("learners.broadcast(np.ones(3), root='first')", T, "root='first' must be"),

@@ -31,7 +31,7 @@ from mooactor.cluster.launch.signals import NOTICES, Signals
 from mooactor.cluster.launch.targets import HERE, LaunchError, Target
 from mooactor.host.addresses import ports_text
 from mooactor.host.eventloop import EventLoop
-from mooactor.process import openfiles
+from mooactor.process import files
 
 BROKER_READY = r"mooactor broker at tcp://(?P<host>\S+):(?P<port>\d+)"
 _FAILED = 2  # the exit code of a launch that never ran the program
@@ -74,7 +74,7 @@ class Launch:
     def run(self) -> int:
         """Run everything; the exit code is the program's, 2 if it never ran, and
         128 + N after signal N before that."""
-        openfiles.raise_limit()  # each host takes four
+        files.raise_limit()  # each host takes four
         try:
             with Signals(self.loop, self._on_signal):
                 try:

@@ -50,11 +50,11 @@ from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import context
+from mooactor.process.deaths import StartedCalls
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.table import Stored
 from mooactor.process.objects.unsent import NOTHING, Unsent
-from mooactor.process.started import StartedCalls
 
 _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
 
@@ -208,7 +208,9 @@ class Answers(abc.ABC):
 
     def _unpicklable(
         self, job: Job, what: str, value: Any, error: BaseException
-    ) -> TypeError:
+    ) -> Exception:
+        if isinstance(error, MemoryError):
+            return error  # pickling is all right
         kind = inspection.short_name_of(type(value))
         refusal = TypeError(
             f"the {what} of {self.name_of(job)} (a {kind}) cannot be pickled: "

@@ -17,8 +17,8 @@ from mooactor.control import codec, script
 from mooactor.control.complaints import complain
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
-from mooactor.process import dump, parcel
-from mooactor.process.actor import breakpoints, namespaces, threads
+from mooactor.process import parcel, signals
+from mooactor.process.actor import debugger, namespaces, threads
 from mooactor.process.actor.concurrent import ConcurrentWorker
 from mooactor.process.actor.finalize import finalize
 from mooactor.process.actor.serial import SerialWorker
@@ -114,7 +114,7 @@ def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
     threads.tell_libraries()
     set_current_runtime(runtime)
     runtime.agent.on_agent_lost = lambda: os._exit(1)
-    dump.describe(life["label"], dump.of_session)
+    signals.describe_process(life["label"], signals.lines_of_session)
     return runtime
 
 
@@ -154,7 +154,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     runtime.housekeeper.look_from_now_on()
     worker.current = _birth_context(worker)
     context.set(worker.current)
-    breakpoints.install(runtime.directory, worker.label)
+    debugger.install(runtime.directory, worker.label)
     args = tuple(_resolved(runtime, arg) for arg in args)
     kwargs = {key: _resolved(runtime, arg) for key, arg in kwargs.items()}
     worker.instance = worker.construct(partial(_made, worker, cls, args, kwargs))

@@ -21,7 +21,7 @@ from mooactor.control import bodies, envelope, script
 from mooactor.control.sender import Sender
 from mooactor.process.objects.holds import claiming
 from mooactor.process.objects.unsent import Unsent
-from mooactor.tensors import receiver
+from mooactor.tensors import codec
 
 if TYPE_CHECKING:
     from mooactor.process.objects.audit import Audit
@@ -222,4 +222,4 @@ def _sole_receiver() -> int | None:
     return borrowing._borrower
 
 
-receiver.learn(_sole_receiver)
+codec.ask_for_receiver(_sole_receiver)

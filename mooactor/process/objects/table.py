@@ -47,8 +47,8 @@ from mooactor import errors
 from mooactor.control import bodies, codec, envelope
 from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
+from mooactor.process.objects.audit import Doubts, Key
 from mooactor.process.objects.borrow import Borrowing
-from mooactor.process.objects.doubts import Doubts, Key
 from mooactor.process.objects.future import AttachedReply, Future
 from mooactor.process.objects.unsent import Unsent
 from mooactor.tensors.plane import DataPlane

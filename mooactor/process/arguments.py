@@ -94,7 +94,8 @@ class Arguments:
         if not (buffers or refs or borrowing):
             return data, flags, NOTHING
         unsent, target = Unsent(), link.process_id
-        if not (refs or borrowing.laid_out) and self._may_be_repeated(buffers, target):
+        once = not (again or refs or borrowing.laid_out)
+        if once and self._may_be_repeated(buffers, target):
             if borrowing.defines:  # another callee needs the definitions, too
                 borrowing = Borrowing(self._payloads.borrows)
                 whole = (args, kwargs) if kwargs else args

@@ -46,7 +46,7 @@ def values_of(process_id: int) -> Values:
     """Those of a process that has no others."""
     payloads: Any = SimpleNamespace(
         reply_of=lambda record: Reply(record.payload, [], False, plane=None),  # type: ignore[arg-type]
-        receive=lambda reply, then, memo: None,
+        receive=lambda reply, then, memo, argument: None,
     )
     relay: Any = SimpleNamespace(
         arrived=lambda token, reply: None, answered=lambda token, sender: None

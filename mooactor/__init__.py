@@ -49,7 +49,7 @@ from mooactor.errors import (
     RemoteError,
     VersionMismatch,
 )
-from mooactor.learner.group import LearnerGroup
+from mooactor.learner.group import LearnerGroup, ddp_hook
 from mooactor.process.supervision import (
     Died,
     Event,
@@ -100,6 +100,7 @@ __all__ = [
     "as_completed",
     "child",
     "current",
+    "ddp_hook",
     "empty",
     "get",
     "hosts",

@@ -45,6 +45,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     """
 
     __slots__ = ("_runtime", "_of", "_timeout", "home")
+    speaks = True
 
     def __init__(
         self, runtime: Runtime, of: object, timeout: float | None = None
@@ -331,7 +332,7 @@ class Told(Ref[None]):
     """In place of a Ref, for a `tell`; nobody gets to see it."""
 
     __slots__ = ()
-    told = True
+    told, speaks = True, False
 
 
 def deadline_passed(label: str, timeout: float | None) -> errors.CallTimeout:
@@ -416,6 +417,7 @@ def end_with(runtime: Runtime, future: Future, label: str) -> None:
         # wake-ups.
         future._listeners.clear()
     if not future.state:
+        future.hear()
         future.set_error(runtime.over(label, was_sent=bool(future.call_id)))
 
 

@@ -157,6 +157,7 @@ STAYS = 64  # REPLY: the sender keeps the value; its borrow comes before its Ref
 # needs it; LENT
 GONE = 32
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
+ARGUMENTS = 16  # VALUE: it is all arguments of a call
 PROMISED = 64  # FORWARD, FETCH, as an answer: the value will be sent
 BORROWS = 128  # CALL, REPLY, VALUE: the payload begins with the borrows of its Refs
 

@@ -154,7 +154,7 @@ class Caller:
                 flags |= envelope.EMPTY
             elif prepared is not None:
                 payload, more, unsent = self._arguments.prepared(prepared, link)
-                flags |= more
+                flags |= more | envelope.KWARGS
             else:
                 again = future.request is not None
                 payload, flags, unsent = self._arguments.encode(
@@ -215,6 +215,7 @@ class Caller:
 
     def _refuse(self, link: Link, future: Future, error: errors.MooError) -> None:
         """It is not sent, and ends with this error."""
+        future.link = link
         future.set_error(error)
         say_refused(future, link, error)
 
@@ -420,5 +421,6 @@ class Caller:
     def close(self) -> None:
         """Nothing will arrive any more: pending calls fail."""
         for future in list(self._pending.values()):
+            future.hear()  # the program has ended the session, or is told that
             future.set_error(self._session_ended())
         self._pending.clear()

@@ -190,6 +190,6 @@ def cast(_session_of_hosts: Any) -> Cast:
 def test_the_drivers_cable_carries_what_it_must(cast, pattern):
     come, gone = cast.carried(pattern)
     least_in, least_out = PATTERNS[pattern]
-    slack = 0.01 + 0.06 * (least_in + least_out)  # packets have heads
+    slack = 0.01 * (1 + least_in + least_out)
     assert least_in <= come <= least_in + slack, (come, gone)
     assert least_out <= gone <= least_out + slack, (come, gone)

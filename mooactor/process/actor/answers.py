@@ -208,7 +208,9 @@ class Answers(abc.ABC):
 
     def _unpicklable(
         self, job: Job, what: str, value: Any, error: BaseException
-    ) -> TypeError:
+    ) -> Exception:
+        if isinstance(error, MemoryError):
+            return error  # pickling is all right
         kind = inspection.short_name_of(type(value))
         refusal = TypeError(
             f"the {what} of {self.name_of(job)} (a {kind}) cannot be pickled: "

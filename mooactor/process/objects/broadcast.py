@@ -59,10 +59,10 @@ class BroadcastTree:
         self._told = set[int]()  # last: see `__del__`
 
     def source(self, host: bytes, target: int) -> tuple[int, bool]:
-        """The process from which `target`, on `host`, takes it, 0 for here; and whether
-        `target` is the holder from now on."""
+        """The process from which `target`, on `host`, takes it, 0 for here, perhaps
+        itself; and whether `target` is the holder from now on."""
         holder = self.holders.get(host, 0)
-        if holder and holder != target:
+        if holder:
             return holder, False
         if host not in self._order:
             self._order.append(host)
@@ -211,6 +211,7 @@ class Broadcaster:
         unsent = Unsent()
         try:
             payload, flags = stored.payload_for(target, unsent)
+            flags |= stored.flags
             if tree is not None:
                 payload = bodies.pack_numbers(tree.number) + payload
                 flags |= envelope.KEEP

@@ -7,13 +7,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from mooactor.control import codec
 from mooactor.control.complaints import complain
 from mooactor.control.inspection import drop_traceback
 from mooactor.control.interrupts import was_interrupted
-from mooactor.errors import ActorUnavailable, Cancelled
+from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, MooError, text_of
 from mooactor.process.objects.holds import Claims, Hold
 from mooactor.tensors.fetches import Import
 from mooactor.tensors.plane import DataPlane, length_of
@@ -21,6 +21,7 @@ from mooactor.tensors.plane import DataPlane, length_of
 PENDING, RAW, VALUE, ERROR = range(4)
 STORED = -1  # as RAW, but its data is elsewhere, or was: see `results`
 _UNDECIDED = (PENDING, None, None)
+_MOST_SAID = 256  # texts of errors
 
 
 class Future:
@@ -59,6 +60,7 @@ class Future:
 
     parts: Sequence[Future] = ()  # the calls that it is made of, if not one
     told = False  # True: of a `tell`, for which nobody waits; see `told`
+    speaks = False  # True: of a call, whose error is printed if nobody asks for it
 
     def __init__(self) -> None:
         self.state = PENDING
@@ -71,14 +73,14 @@ class Future:
         self.link: Any = None  # the `Link` to the callee, while it is pending
         self.request: Any = None  # the `Repeatable` of a call with `retries=`
         self.deadline: float | None = None  # perf_counter; see `expire`
-        self.heard = False  # see `hear`
+        self.heard: bool | _Unheard = False  # see `hear`
         self.wanted = False  # somebody reads it: its data is fetched when it comes
 
     def set_raw(self, reply: Any) -> bool:
         """End it with a `Reply`, decoded by its first reader. False: it had ended
         before."""
         if type(reply) is FailedReply and not (self._results or self.heard):
-            reply.unheard = True
+            self.heard = _Unheard(reply)
         return self._set(RAW, reply)
 
     def set_stored(self, reply: Elsewhere) -> bool:
@@ -107,11 +109,12 @@ class Future:
         return self.pull() if self.state else (self,)
 
     def hear(self) -> None:
-        """Somebody knows of its error, if it has one, or will be told elsewhere."""
+        """Somebody knows of its error, if it has one, or will be told elsewhere. If
+        nobody does when this is dropped, the error is printed, as asyncio does with
+        those of tasks."""
+        if isinstance(self.heard, _Unheard):
+            self.heard.error = None
         self.heard = True
-        result = self._result
-        if type(result) is FailedReply:
-            result.unheard = False
 
     def set_value(self, value: Any) -> bool:
         """End it with a value. False: it had ended before."""
@@ -126,6 +129,8 @@ class Future:
         drop_traceback(error)
         if self.request is not None:
             self.request.speaks_for_all(error)
+        if self.speaks and self.link is not None and not (self._results or self.heard):
+            self.heard = _Unheard(error)
         return self._set(ERROR, error, before)
 
     def _set(
@@ -211,6 +216,7 @@ class Future:
             self._decode()
         try:
             if self.state == ERROR:
+                self.hear()
                 raise self._result
             return self._result
         finally:
@@ -224,7 +230,11 @@ class Future:
             return away.failure()
         if self.state <= RAW:
             self._decode()
-        return self._result if self.state == ERROR else None
+        if self.state == VALUE:
+            return None
+        self.hear()
+        error: BaseException = self._result
+        return error
 
     def _decode(self) -> None:
         for here in self.pull():
@@ -399,27 +409,47 @@ class AttachedReply(Reply):
 
 
 class FailedReply(Reply):
-    """A call's exception. If it is the end of a Ref that is dropped before anybody asks
-    for it, it is printed, as asyncio does with those of tasks."""
+    """A call's exception."""
 
-    __slots__ = ("unheard",)
+    __slots__ = ()
 
-    def __init__(
-        self, payload: Any, plane: DataPlane, claims: Claims | None = None
-    ) -> None:
-        self.unheard = False
-        super().__init__(payload, [], True, plane, claims)
 
-    def value(self) -> Any:
-        self.unheard = False
-        return super().value()
+class _Unheard:
+    """The error of a future that nobody has asked for. When it is dropped, with the
+    future, the error is printed: of those of mooactor each text once, because a death
+    may end thousands of calls. Nothing is said of what the program has brought about
+    itself: it has cancelled the call, or killed or stopped the actor."""
+
+    __slots__ = ("error",)
+    said: ClassVar[set[str]] = set()
+
+    def __init__(self, error: FailedReply | BaseException) -> None:
+        self.error: FailedReply | BaseException | None = error
 
     def __del__(self) -> None:
-        if not getattr(self, "unheard", False) or sys.is_finalizing():
+        error = getattr(self, "error", None)
+        if error is None or sys.is_finalizing():
             return
-        error = codec.decode_error(self.payload)
-        if not isinstance(error, Cancelled):
-            complain("mooactor: a call failed, and nobody asked for its result:", error)
+        if isinstance(error, FailedReply):
+            error = codec.decode_error(error.payload)
+        if _is_wanted(error):
+            return
+        if isinstance(error, MooError):
+            if (text := text_of(error)) in self.said:
+                return
+            if len(self.said) >= _MOST_SAID:
+                self.said.clear()
+            self.said.add(text)
+        complain("mooactor: a call failed, and nobody asked for its result:", error)
+
+
+def _is_wanted(error: BaseException) -> bool:
+    if not isinstance(error, ActorDied):
+        return isinstance(error, Cancelled)
+    cause = error.cause
+    while cause is not None and cause.origin is not None:
+        cause = cause.origin
+    return cause is not None and cause.kind in ("killed", "stopped", "owner")
 
 
 def taken_over(reply: Reply) -> Exception | None:

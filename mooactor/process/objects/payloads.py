@@ -147,7 +147,7 @@ class Payloads:
             record.flags & envelope.ERROR
         )
         if failed and not descriptors:
-            reply: Reply = FailedReply(payload, self.plane, claims)
+            reply: Reply = FailedReply(payload, [], True, self.plane, claims)
         else:
             kind = AttachedReply if descriptors else Reply
             reply = kind(payload, [], failed, self.plane, claims)

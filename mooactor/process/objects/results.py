@@ -31,7 +31,7 @@ from mooactor.process.objects.future import Arrival, Future, Reply, taken_over
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.living import Living
 from mooactor.process.objects.payloads import Payloads
-from mooactor.process.objects.table import LARGE, ObjectTable, Stored
+from mooactor.process.objects.table import LARGE, ObjectTable, Stored, size_of
 from mooactor.process.objects.unsent import Unsent
 
 if TYPE_CHECKING:
@@ -210,8 +210,8 @@ class Results:
 
     def stays(self, buffers: codec.Buffers, receiver: int) -> bool:
         """Whether a result with these stays here."""
-        nbytes = sum(buffer.raw().nbytes for buffer in buffers)
-        return nbytes >= LARGE and self._broadcaster.may_be_elsewhere(receiver)
+        large = size_of(buffers) >= LARGE
+        return large and self._broadcaster.may_be_elsewhere(receiver)
 
     def store(
         self,

@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
-from mooactor.control import bodies, envelope
+from mooactor.control import bodies, codec, envelope
 from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
 from mooactor.process.objects.audit import Doubts, Key
@@ -81,15 +81,28 @@ class Stored:
         borrowing: Borrowing | None = None,
         *,
         of_call: bool = False,
+        flags: int = 0,
     ) -> None:
-        """`of_call`: a call's result, not what `moo.put` was given."""
+        """`of_call`: a call's result, not what `moo.put` was given. `flags`: of the
+        VALUE records with it."""
         self.of_call = of_call
+        self.flags = flags
         self._data = data
         self._payloads = payloads
         self._plane: DataPlane | None = payloads.plane
         self._buffers = [payloads.plane.share(buffer) for buffer in buffers]
         self._borrowing = borrowing or None
         self.tree: Any = None  # by which it is broadcast, see `broadcast`
+
+    def is_same(self, data: bytes, buffers: codec.Buffers) -> bool:
+        """Whether this is what it would be made of."""
+        mine, plane = self._buffers, self._plane
+        return (
+            plane is not None
+            and self._data == data
+            and len(mine) == len(buffers)
+            and all(map(plane.is_same, mine, buffers))
+        )
 
     @property
     def is_large(self) -> bool:
@@ -136,6 +149,11 @@ class Stored:
         for buffer in shared:
             reply.descriptors.append(plane.export(buffer, plane.process_id))
         return reply.value() if borrowing is None else borrowing.decode(reply.value)
+
+
+def size_of(buffers: codec.Buffers) -> int:
+    """Their bytes."""
+    return sum(buffer.raw().nbytes for buffer in buffers)
 
 
 class OwnedValue:

@@ -65,7 +65,7 @@ _OWN = (0, 0)
 class Expected(Future):
     """The value that will come as one token."""
 
-    __slots__ = ("producer", "call", "wanted", "asked", "cause")
+    __slots__ = ("producer", "call", "asked", "cause", "place")
 
     def __init__(self) -> None:
         Future.__init__(self)
@@ -73,6 +73,7 @@ class Expected(Future):
         # The caller, and the number, of the call that waits for it.
         self.call: tuple[int, int] = _OWN
         self.wanted = True  # False: that does not run
+        self.place: Transfer | None = None  # in the lane of arguments, until it is used
         self.asked = 0  # the process that was asked for it
         self.cause: errors.MooError | None = None  # its error, if that has none
 
@@ -260,9 +261,11 @@ class Values:
 
     def forget(self, token: int) -> None:
         """Drop the expectation of a value, and its data under way."""
-        if token in self._expected:
+        future = self._expected.get(token)
+        if future is not None:
             self._used.remember(token)  # first: unknown, it would be expected anew
             self._expected.pop(token, None)
+            self._payloads.cancel(future.place)
         self._again.pop(token, None)
         if token in self._arriving:
             self._payloads.cancel(self._arriving.get(token))
@@ -366,13 +369,15 @@ class Values:
         memo = record.memo
         reply = self._payloads.reply_of(record)
         then = partial(self._arrived, token, record, False)
-        transfer = self._payloads.receive(reply, then, memo)
+        argument = bool(record.flags & envelope.ARGUMENTS)
+        transfer = self._payloads.receive(reply, then, memo, argument=argument)
         if transfer is None:
             self._came(token, memo, reply, taken_over(reply))
             return
         if "arriving" not in memo and token in self._expected:  # no call
             memo["arriving"] = True
             self._arriving[token] = transfer
+            self._expected[token].place = transfer if argument else None
         if token not in self._expected:  # it was used, or dropped, meanwhile
             self._payloads.cancel(transfer)
         elif transfer.done:  # it was quicker, see `memo`

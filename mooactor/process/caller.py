@@ -52,9 +52,9 @@ from mooactor.process.housekeeper import Deadlines
 from mooactor.process.interface import MethodSpec
 from mooactor.process.losses import Losses, forget, say_refused
 from mooactor.process.objects.future import Future, Reply
+from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.results import let_home_go
 from mooactor.process.objects.table import Stored
-from mooactor.process.objects.unsent import NOTHING, Unsent
 from mooactor.process.pending import PendingReplies
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mooactor.control import bodies, envelope, script
 from mooactor.control.sender import Sender
-from mooactor.process.objects.holds import claiming
-from mooactor.process.objects.unsent import Unsent
+from mooactor.process.objects.holds import Unsent, claiming
 from mooactor.tensors import codec
 
 if TYPE_CHECKING:

@@ -38,11 +38,9 @@ from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Reply
-from mooactor.process.objects.holds import Hold
-from mooactor.process.objects.living import Living
+from mooactor.process.objects.holds import Hold, Living, Unsent
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
-from mooactor.process.objects.unsent import Unsent
 
 
 class BroadcastTree:

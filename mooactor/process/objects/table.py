@@ -50,7 +50,7 @@ from mooactor.control.links import Links
 from mooactor.process.objects.audit import Doubts, Key
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import AttachedReply, Future
-from mooactor.process.objects.unsent import Unsent
+from mooactor.process.objects.holds import Unsent
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ from typing import (
     Generic,
     Literal,
     ParamSpec,
+    TypedDict,
     TypeVar,
+    Unpack,
     cast,
     overload,
 )
@@ -23,6 +25,8 @@ from mooactor.control import envelope
 from mooactor.process.calls import Form
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
+from mooactor.process.objects.future import Arrival
+from mooactor.process.objects.holds import Hold
 from mooactor.process.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -32,6 +36,13 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+class _MapOptions(TypedDict, total=False):
+    ordered: bool
+    in_flight: int
+    retries: int
+    timeout: float | None
 
 
 class Group(Generic[T]):
@@ -101,7 +112,7 @@ class Group(Generic[T]):
         a Ref to the list of values; it fails with the first member's error, once all
         are done.
         """
-        return self._gathered(self._broadcast(_name(function), args, kwargs, 0))
+        return gather(self._broadcast(_name(function), args, kwargs, 0))
 
     def call_each(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], /
@@ -126,7 +137,7 @@ class Group(Generic[T]):
         with _all_or_none() as refs:
             for method, args in calls:
                 refs.append(method.remote(*args))
-        return self._gathered(refs)
+        return gather(refs)
 
     def tell(
         self,
@@ -144,11 +155,7 @@ class Group(Generic[T]):
         function: Callable[[T, A], Coroutine[Any, Any, R]],
         items: Iterable[A | Ref[A]],
         /,
-        *,
-        ordered: bool = ...,
-        in_flight: int = ...,
-        retries: int = ...,
-        timeout: float | None = ...,
+        **options: Unpack[_MapOptions],
     ) -> Map[R]: ...
     @overload
     def map(
@@ -156,11 +163,7 @@ class Group(Generic[T]):
         function: Callable[[T, A], R],
         items: Iterable[A | Ref[A]],
         /,
-        *,
-        ordered: bool = ...,
-        in_flight: int = ...,
-        retries: int = ...,
-        timeout: float | None = ...,
+        **options: Unpack[_MapOptions],
     ) -> Map[R]: ...
     def map(
         self,
@@ -198,28 +201,24 @@ class Group(Generic[T]):
           ValueError: the group is empty, or an argument makes no sense.
           TypeError: an argument of a wrong type.
         """
-        return self._map(_name(function), items, ordered, in_flight, retries, timeout)
+        return self._map(
+            _name(function),
+            items,
+            timeout,
+            ordered=ordered,
+            in_flight=in_flight,
+            retries=retries,
+        )
 
     def _map(
-        self,
-        name: str,
-        items: Any,
-        ordered: bool,
-        in_flight: int,
-        retries: int,
-        timeout: float | None,
+        self, name: str, items: Any, timeout: float | None = None, **options: Any
     ) -> Map[Any]:
-        from mooactor.actors.mapping import Map, check_options  # it needs `wait`
+        from mooactor.actors.mapping import Map  # it needs `wait`
 
-        check_options(ordered, in_flight, retries, items)
         methods = self._methods(name)
-        if not methods:
-            raise ValueError("this group has no members: map needs at least one")
         if timeout is not None:
             methods = [method.options(timeout=timeout) for method in methods]
-        return Map(
-            methods, items, ordered=ordered, in_flight=in_flight, retries=retries
-        )
+        return Map(methods, items, **options)
 
     def _methods(self, name: str) -> list[RemoteMethod]:
         """Those of the members; a handle has some of its own, such as ``__call__``."""
@@ -255,9 +254,6 @@ class Group(Generic[T]):
             runtime.flush()
         return refs
 
-    def _gathered(self, refs: list[Ref[Any]]) -> GatheredRef[Any]:
-        return gather(refs)
-
     def __getattr__(self, name: str) -> GroupMethod:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -281,21 +277,11 @@ class GroupMethod:
 
     def call(self, *args: Any, **kwargs: Any) -> GatheredRef[Any]:
         """See `Group.call`."""
-        group = self._group
-        return group._gathered(group._broadcast(self._name, args, kwargs, 0))
+        return gather(self._group._broadcast(self._name, args, kwargs, 0))
 
-    def map(
-        self,
-        items: Iterable[Any],
-        /,
-        *,
-        ordered: bool = True,
-        in_flight: int = 2,
-        retries: int = 0,
-        timeout: float | None = None,
-    ) -> Map[Any]:
+    def map(self, items: Iterable[Any], /, **options: Unpack[_MapOptions]) -> Map[Any]:
         """See `Group.map`."""
-        return self._group._map(self._name, items, ordered, in_flight, retries, timeout)
+        return self._group._map(self._name, items, **options)
 
     def tell(self, *args: Any, **kwargs: Any) -> None:
         """See `Group.tell`."""
@@ -331,8 +317,8 @@ class GatheredRef(Ref[list[R]]):
         """
         if not return_exceptions:
             return super().get(timeout)
-        if not self.state:
-            self._wait(timeout)
+        if self.state <= 0:
+            self._wait(timeout, read=True)
         failures = [(ref, ref.failure()) for ref in self.parts]
         return [ref.unwrap() if error is None else error for ref, error in failures]
 
@@ -349,7 +335,11 @@ def gather(refs: Sequence[Ref[Any]]) -> GatheredRef[Any]:
 
     def one_done() -> None:
         if all(ref.state for ref in refs):
-            whole.set_raw(_Gathered(refs))
+            gathered = _Gathered(refs)
+            if all(ref.is_here() for ref in refs):
+                whole.set_raw(gathered)
+            else:
+                whole.set_stored(gathered)
             runtime.poller.wake()
 
     for ref in refs:
@@ -364,6 +354,17 @@ class _Gathered:
 
     def __init__(self, refs: Sequence[Ref[Any]]) -> None:
         self._refs = refs
+        self.home: Hold | None = None  # the parts have
+
+    def is_here(self) -> bool:
+        return all(ref.is_here() for ref in self._refs)
+
+    def pull(self) -> list[Arrival]:
+        return [one for ref in self._refs for one in ref.pull()]
+
+    def failure(self) -> BaseException | None:
+        failures = (ref.failure() for ref in self._refs)
+        return next((one for one in failures if one is not None), None)
 
     def value(self) -> list[Any]:
         try:

@@ -194,7 +194,7 @@ class RemoteMethod:
             if asyncio._get_running_loop() is not None:
                 self._refuse_to_block()
             ref = self._start(args, kwargs, self._blocking)
-            if not ref.state:
+            if ref.state <= 0:
                 ref.block()
             try:
                 return ref.unwrap()

@@ -31,9 +31,9 @@ from mooactor.control.interrupts import was_interrupted
 from mooactor.process import checks
 from mooactor.process.calls import context, either, speak_for_all
 from mooactor.process.current import current_runtime
+from mooactor.process.deadlock import Wait
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.supervision import Restarted, Started
-from mooactor.process.waits import Wait
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -109,11 +109,19 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         methods: Sequence[RemoteMethod],
         items: Iterable[Any],
         *,
-        ordered: bool,
-        in_flight: int,
-        retries: int,
+        ordered: bool = True,
+        in_flight: int = 2,
+        retries: int = 0,
     ) -> None:
+        """Raises TypeError, ValueError: an argument makes no sense."""
         self._taken: list[_Item] = []  # in their order; a handful
+        if not isinstance(items, Iterable):
+            raise TypeError(f"{checks.shown('items', items)} must be an iterable")
+        checks.flag("ordered", ordered)
+        checks.count("in_flight", in_flight, "a number of items per member", least=1)
+        checks.count("retries", retries, "a number of further attempts")
+        if not methods:
+            raise ValueError("this group has no members: map needs at least one")
         self._runtime = current_runtime()
         self._label = f"a result of {methods[0]}"
         self._members = [_Member(method) for method in methods]
@@ -181,6 +189,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         item.tried.append(member)
         try:
             item.ref = member.method.remote(item.value)
+            item.ref.want()
         except BaseException as error:
             ref: Ref[Any] = Ref(self._runtime, member.method)
             interrupted = was_interrupted(error)
@@ -194,7 +203,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
     def _settle(self) -> None:
         """Look for ended calls, and send again those that may be."""
         for item in self._taken:
-            if item.under_way and item.ref is not None and item.ref.state:
+            if item.under_way and item.ref is not None and item.ref.is_here():
                 error = item.ref.failure()
                 if not self._is_sent_again(item, error):
                     item.value, item.settled = None, True
@@ -274,7 +283,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
             raise StopIteration
         while (item := self._ready()) is None:
             refuse_to_block(self._label, "`async for`")
-            wait(self._refs())
+            wait(self._refs(), fetch=True)
         return self._result(item)
 
     def __aiter__(self) -> Map[R_co]:
@@ -290,8 +299,9 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
     async def _arrival(self, refs: list[Ref[Any]]) -> None:
         """Sleep, on the running loop, until one of them is done."""
         event, arrived = self._runtime.poller.event()
-        for ref in refs:
-            ref.listen(arrived)
+        awaited = [one for ref in refs for one in ref.missing()]
+        for one in awaited:
+            one.listen(arrived)
         asyncio.get_running_loop().call_soon(self._runtime.flush)
         call, waiting = context.get(), Wait(refs, 1)
         if call is not None:
@@ -301,8 +311,8 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         finally:
             if call is not None:
                 call.awaits.remove(waiting)
-            for ref in refs:
-                ref.unlisten(arrived)
+            for one in awaited:
+                one.unlisten(arrived)
 
     # -- the end -----------------------------------------------------------
 
@@ -348,16 +358,3 @@ def _unknown(method: RemoteMethod) -> errors.ActorUnavailable:
         f"a signal handler raised while a call of {method} was sent; it may have run",
         delivered=None,
     )
-
-
-def check_options(ordered: Any, in_flight: Any, retries: Any, items: Any) -> None:
-    """Refuse what `Group.map` cannot take.
-
-    Raises:
-      TypeError, ValueError: an argument makes no sense.
-    """
-    if not isinstance(items, Iterable):
-        raise TypeError(f"{checks.shown('items', items)} must be an iterable")
-    checks.flag("ordered", ordered)
-    checks.count("in_flight", in_flight, "a number of items per member", least=1)
-    checks.count("retries", retries, "a number of further attempts")

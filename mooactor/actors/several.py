@@ -13,6 +13,8 @@ from typing import Any
 
 from mooactor.actors.handle import RemoteMethod
 from mooactor.actors.ref import Ref
+from mooactor.process.objects.future import Arrival
+from mooactor.process.objects.holds import Hold
 
 
 class SplitMethod(RemoteMethod):
@@ -81,7 +83,7 @@ class _Share:
     """
 
     def __init__(self, whole: Ref[Any], n: int) -> None:
-        self._whole: Ref[Any] | None = whole
+        self.whole: Ref[Any] | None = whole
         self._label = whole._label
         self._count = n
         self._values: list[Any] | None = None
@@ -91,7 +93,11 @@ class _Share:
     def arrived(self) -> None:
         """The call has ended; in the thread that completes it."""
         for index, ref in enumerate(self.refs):
-            ref.set_raw(_Part(self, index))
+            part = _Part(self, index)
+            if self.whole is None or self.whole.is_here():
+                ref.set_raw(part)
+            else:
+                ref.set_stored(part)
             ref.parts = ()
             ref._runtime.poller.wake()
         self.refs = []
@@ -103,13 +109,13 @@ class _Share:
           BaseException: the call raised it.
           ValueError: it has another number of values.
         """
-        whole = self._whole
+        whole = self.whole
         if whole is not None:
             values = self._checked(whole.unwrap())
             self._values = values  # the same as another thread's that was quicker
             for dropped in list(self._dropped):  # later ones see `_values`
                 values[dropped] = None
-            self._whole = None
+            self.whole = None
         assert self._values is not None
         return self._values[index]
 
@@ -136,11 +142,24 @@ class _Share:
 class _Part:
     """Stands for one value, as a `Reply` does, until its Ref is read."""
 
-    __slots__ = ("_share", "_index")
+    __slots__ = ("_share", "_index", "home")
 
     def __init__(self, share: _Share, index: int) -> None:
+        self.home: Hold | None = None  # the whole has one
         self._share = share
         self._index = index
+
+    def is_here(self) -> bool:
+        whole = self._share.whole
+        return whole is None or whole.is_here()
+
+    def pull(self) -> list[Arrival]:
+        whole = self._share.whole
+        return [] if whole is None else whole.pull()
+
+    def failure(self) -> BaseException | None:
+        whole = self._share.whole
+        return None if whole is None else whole.failure()
 
     def value(self) -> Any:
         return self._share.take(self._index)

@@ -10,6 +10,7 @@ from mooactor.cli.failure import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
+from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
 from mooactor.host.fields import Refused
@@ -31,7 +32,13 @@ def run(options: argparse.Namespace) -> int:
     launched = key.source.startswith("/proc/")  # all hosts of a launcher have that key
     if not launched:
         serving.log(about(key))
-    news = _News(serving, offer.name, key, with_broker=options.with_broker)
+    news = _News(
+        serving,
+        offer.name,
+        key,
+        waits=options.wait,
+        with_broker=options.with_broker,
+    )
     try:
         try:
             keeper = Keeper(
@@ -40,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
                 serving.log,
                 news.joined,
                 news.lost,
-                news.taken,
+                news.hopeless,
                 serving.stop,
             )
         except (OSError, ValueError) as error:
@@ -64,7 +71,8 @@ class _News:
     """What is said of the brokers: of each that is not there, each reason once.
 
     A host whose name another one has, and that never joined any, ends: no `mooactor
-    stop` would reach it, and later it could take that name. `refusal` says why, then.
+    stop` would reach it, and later it could take that name. So does one with another
+    key than its broker, unless it `waits`. `refusal` says why, then.
 
     Args:
       with_broker: end with the only broker that there is.
@@ -76,10 +84,11 @@ class _News:
         name: str,
         key: secret.Key,
         *,
+        waits: bool = False,
         with_broker: bool = False,
     ) -> None:
         self._serving = serving
-        self._with_broker = with_broker
+        self._waits, self._with_broker = waits, with_broker
         self._name = name
         self._key = key
         self.refusal: str | None = None
@@ -121,10 +130,14 @@ class _News:
 
         self._serving.loop.later(_BROKER_LOST_S, look)
 
-    def taken(self, broker: str, why: str) -> None:
-        # Of a host that was killed the broker may not know yet.
+    def hopeless(self, broker: str, why: str) -> None:
         text = f"the broker at {broker} refuses this host: {why}"
-        self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
+        if OTHER_KEY not in why:
+            # Of a host that was killed the broker may not know yet.
+            self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
+        elif not self._waits:
+            step = secret.next_step(why, self._key)
+            self._give_up(f"{text}: {step}; with --wait it goes on trying")
 
     def _give_up(self, text: str) -> None:
         if not self._has_joined:

@@ -49,6 +49,7 @@ _PARTS = (
     "payloads",
     "recounts",
     "relay",
+    "results",
     "sender",
     "broadcaster",
     "values",

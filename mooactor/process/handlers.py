@@ -12,8 +12,8 @@ import math
 from typing import TYPE_CHECKING
 
 from mooactor.control import envelope
+from mooactor.process.calls import Server
 from mooactor.process.dispatch import Handler
-from mooactor.process.server import Server
 
 if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime
@@ -34,6 +34,7 @@ def of_every_process(runtime: Runtime) -> dict[int, Handler]:
         envelope.TAKEN: runtime.broadcaster.on_taken,
         envelope.RETRY: runtime.handovers.on_retry,
         envelope.DROP: runtime.relay.on_drop,
+        envelope.PULL: runtime.results.on_pull,
         envelope.AUDIT: runtime.audit.on_record,
         envelope.HOLDS: runtime.audit.on_record,
         **dict.fromkeys(

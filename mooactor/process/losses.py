@@ -13,10 +13,11 @@ from functools import partial
 from mooactor import errors
 from mooactor.control.links import Link
 from mooactor.process.calls import LATER, Repeatable
+from mooactor.process.deaths import Turns
 from mooactor.process.objects.future import Future
+from mooactor.process.objects.results import Results
 from mooactor.process.objects.values import Values
 from mooactor.process.pending import PendingReplies
-from mooactor.process.started import Turns
 from mooactor.process.told import Lost
 
 
@@ -28,12 +29,14 @@ class Losses:
         pending: dict[int, Future],
         replies: PendingReplies,
         values: Values,
+        results: Results,
         start: Callable[..., None],
     ) -> None:
         """`pending`: the calls that have not ended, by id. `start`: see `Caller`."""
         self._pending = pending
         self._replies = replies
         self._values = values
+        self._results = results
         self._start = start
 
     def _calls_of(self, link: Link) -> list[Future]:
@@ -71,6 +74,7 @@ class Losses:
             self._forget(future.call_id, link)
         link.calls.clear()
         self._values.producer_lost(link, partial(link.gone, None))
+        self._results.producer_lost(link, link.cause)
         lost.say()
 
     def end_late(
@@ -104,6 +108,7 @@ class Losses:
                 future.set_error(link.restarted(cause, delivered))
                 self._forget(future.call_id, link)
         self._values.producer_lost(link, partial(link.restarted, cause, None))
+        self._results.producer_lost(link, cause)
         lost.say()
 
     def send_early(self, link: Link) -> None:

@@ -36,30 +36,27 @@ from mooactor.process import forks, handlers, statistics
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.arguments import Arguments
 from mooactor.process.breaks import Breaks
-from mooactor.process.callbacks import Callbacks
 from mooactor.process.caller import Caller
-from mooactor.process.calls import context
+from mooactor.process.calls import Server, context
 from mooactor.process.current import forked_error
 from mooactor.process.deadlock import DeadlockDetector
 from mooactor.process.deaths import Death, Deaths
 from mooactor.process.dispatch import Dispatch, Handler
-from mooactor.process.housekeeper import Housekeeper
+from mooactor.process.files import Room
+from mooactor.process.housekeeper import Callbacks, Housekeeper
 from mooactor.process.locator import Locator
-from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.audit import Audit, Recounts
 from mooactor.process.objects.borrow import Borrows
-from mooactor.process.objects.broadcast import Broadcaster
+from mooactor.process.objects.broadcast import Broadcaster, Relay
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.payloads import Payloads
-from mooactor.process.objects.recount import Recounts
-from mooactor.process.objects.relay import Relay
+from mooactor.process.objects.results import Results
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.objects.values import Values
-from mooactor.process.openfiles import Room
 from mooactor.process.place import Place
 from mooactor.process.poller import Poller
-from mooactor.process.server import Server
 from mooactor.process.streams import Streams
 from mooactor.tensors.limits import refusal_of_threads
 from mooactor.tensors.network import Network
@@ -180,11 +177,21 @@ class Runtime:
         self.values = Values(
             links, sender, payloads, self.relay, self.later, poller.wake
         )
+        self.results = Results(
+            links,
+            sender,
+            payloads,
+            table,
+            self.broadcaster,
+            self.values,
+            self.wait,
+            poller.wake,
+        )
         self.handovers = Handovers(
             links, sender, payloads, table, self.broadcaster, spans_hosts
         )
         self.arguments = Arguments(
-            self.process_id, payloads, self.handovers, self.broadcaster
+            self.process_id, payloads, self.handovers, self.broadcaster, self.later
         )
         self.deadlocks = DeadlockDetector(
             self.process_id, poller, sender, self._abandon
@@ -196,6 +203,7 @@ class Runtime:
             self.housekeeper,
             payloads,
             self.values,
+            self.results,
             self.arguments,
             self.deadlocks,
             self.flush,
@@ -395,6 +403,7 @@ class Runtime:
         self.flush()
         self.caller.close()
         self.values.close(self.agent.session_ended)
+        self.results.close(self.agent.session_ended)
         self.handovers.close()
         self.objects.close()
         self.broadcaster.close()

@@ -24,8 +24,14 @@ from typing import Any, NamedTuple
 from mooactor.cli.bench.measure import Effort, turn_about
 from mooactor.cli.bench.namespaces import Host, obstacle, two_namespaces
 from mooactor.cli.bench.row import Goal, Row, Skipped
-from mooactor.tensors.collective import SharedGroup, segment_bytes
-from mooactor.tensors.operations import DTYPES, OPS, Part, SharedWork
+from mooactor.tensors.collective import (
+    DTYPES,
+    OPS,
+    Part,
+    SharedGroup,
+    SharedWork,
+    segment_bytes,
+)
 
 NAMES = ("ring.2", "ring.4")
 SIZES_KB = (64, 1024, 16 << 10, 64 << 10)

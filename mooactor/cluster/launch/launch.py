@@ -26,7 +26,7 @@ from mooactor.cluster.launch.plan import (
 )
 from mooactor.cluster.launch.supervisor import Program, Supervisor
 from mooactor.host.addresses import ports_text
-from mooactor.process import openfiles
+from mooactor.process import files
 
 if TYPE_CHECKING:
     from mooactor.cluster.launch.job import Job
@@ -55,7 +55,7 @@ class Launch:
     def run(self) -> int:
         """Run everything; the exit code is the program's, 2 if it never ran, and
         128 + N after signal N before that."""
-        openfiles.raise_limit()  # each host takes four
+        files.raise_limit()  # each host takes four
         return self._supervisor.run(self._run)
 
     def _run(self) -> int:

@@ -61,15 +61,25 @@ class CountedHold(Hold):
 class Claims:
     """The borrows of one payload, from `arrive` on."""
 
-    __slots__ = ("_borrows", "_lender", "_holds")
+    __slots__ = ("_borrows", "_lender", "_holds", "home")
 
     def __init__(
-        self, borrows: Borrows, lender: int, lent: Iterable[tuple[int, int]]
+        self,
+        borrows: Borrows,
+        lender: int,
+        lent: Iterable[tuple[int, int]],
+        *,
+        stays: bool = False,
     ) -> None:
-        """`lent`: (owner, number) of each."""
+        """`lent`: (owner, number) of each. `stays`: the first is the value itself, its
+        `home`."""
         self._borrows = borrows
         self._lender = lender
         self._holds: dict[tuple[int, int], list[Hold]] = {}
+        lent = iter(lent)
+        self.home: Hold | None = None
+        if stays:
+            self.home = Hold(borrows, *next(lent), None)
         for owner, number in lent:
             hold = Hold(borrows, owner, number, None)
             self._holds.setdefault((owner, number), []).append(hold)
@@ -77,7 +87,7 @@ class Claims:
     def arrive(self) -> Claims:
         """Have them given back when they end. May be repeated, if that was cut short,
         until they are decoded."""
-        for holds in self._holds.values():
+        for holds in ([self.home] if self.home else [], *self._holds.values()):
             for hold in holds:
                 hold.count(self._lender)
                 self._borrows.arrived(hold)

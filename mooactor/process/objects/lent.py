@@ -22,7 +22,6 @@ from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.future import Reply
 from mooactor.process.objects.living import Living
-from mooactor.tensors import exports
 from mooactor.tensors.plane import DataPlane
 
 _IN_A_RECORD = 1024
@@ -81,7 +80,7 @@ class Lent:
             return
         left = list(filter(self._plane.is_unclaimed, list(noted)))
         if not stood:
-            exports.take_back(self._plane, left)
+            self._plane.take_back(left)
             return
         for start in range(0, len(left), _IN_A_RECORD):
             body = bodies.pack_attached(left[start : start + _IN_A_RECORD], b"")
@@ -108,7 +107,7 @@ class Lent:
         if record.flags & envelope.GONE:
             noted = self._of.get(sender, deque())
             missing = set(descriptors).intersection(list(noted))
-            exports.take_back(self._plane, missing)
+            self._plane.take_back(missing)
             return
         here = {lease for reply in self._came.all() for lease in reply.lent}
         lost = [lease for lease in descriptors if lease not in here]

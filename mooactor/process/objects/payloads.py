@@ -17,12 +17,9 @@ from mooactor.process.objects.future import (
     taken_over,
 )
 from mooactor.process.objects.holds import Claims
-from mooactor.process.objects.inbound import InboundTransfers
+from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.process.objects.lent import Lent
-from mooactor.process.objects.transfer import Transfer
-from mooactor.tensors import exports
-from mooactor.tensors.descriptors import owner_of
-from mooactor.tensors.plane import DataPlane
+from mooactor.tensors.plane import DataPlane, owner_of
 
 
 class Payloads:
@@ -77,12 +74,12 @@ class Payloads:
                 lent.note(descriptors, process_id)
             return bodies.pack_attached(descriptors, data)
         except BaseException:
-            exports.take_back(self.plane, descriptors)
+            self.plane.take_back(descriptors)
             raise
 
     def take_back(self, attached: bytes) -> None:
         """End the leases of what `attach` has returned, and was not sent."""
-        exports.take_back(self.plane, bodies.split_attached(attached)[0])
+        self.plane.take_back(bodies.split_attached(attached)[0])
 
     def connection_broke(self, process_id: int, *, stood: bool) -> None:
         """Ours to that process; see `Lent.connection_broke`."""
@@ -137,7 +134,10 @@ class Payloads:
         claims = None
         if record.flags & envelope.BORROWS:
             lender, borrows, payload = bodies.split_borrows(payload)
-            made = Claims(self.borrows, lender, borrows)
+            stays = record.kind == envelope.REPLY and record.flags & envelope.STAYS
+            if stays and not borrows:
+                raise bodies.MalformedMessage("a result that stays nowhere")
+            made = Claims(self.borrows, lender, borrows, stays=bool(stays))
             claims = record.memo.setdefault("claims", made).arrive()
         if record.flags & envelope.ATTACHED:
             descriptors, payload = bodies.split_attached(payload)
@@ -147,7 +147,7 @@ class Payloads:
             record.flags & envelope.ERROR
         )
         if failed and not descriptors:
-            reply: Reply = FailedReply(payload, self.plane, claims)
+            reply: Reply = FailedReply(payload, [], True, self.plane, claims)
         else:
             kind = AttachedReply if descriptors else Reply
             reply = kind(payload, [], failed, self.plane, claims)

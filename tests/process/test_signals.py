@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import mooactor as moo
-from mooactor.process import dump
+from mooactor.process import signals
 from tests.conftest import eventually
 from tests.process import programs
 from tests.processes import Process
@@ -216,7 +216,7 @@ def test_every_process_of_a_session_says_what_it_does_and_goes_on_with_it(
     assert running.line() == ["went", "on", "None"]
 
     # What computes in C has its stack said at once.
-    if dump.READS_FRAMES:  # this Python would crash otherwise
+    if signals.READS_FRAMES:  # this Python would crash otherwise
         said = running.ask(sync, "in hash(.*\n)+.*in <module>")
         # Only the C handler has run: Python's waits for the end of `hash`.
         assert "on SIGUSR1" not in said

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""`init` and `shutdown`: the beginning and the end of the runtime."""
+"""The session of a program: its beginning (`init`) and its end (`shutdown`).
+
+The driver's runtime starts by itself when the program first needs it. An actor's
+process has one from its birth, a forked child has none, and after a session was lost
+the program has to ask for another.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,19 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from mooactor import errors
 from mooactor.control import codec
 from mooactor.host import session as _session
 from mooactor.host.driver_joins import Joining
 from mooactor.host.ending import GRACE_S, Awaited, reason
 from mooactor.process import checks
-from mooactor.process.current import refuse_in_actor
+from mooactor.process.current import (
+    current_runtime,
+    is_forked,
+    known_runtime,
+    refuse_in_actor,
+)
+from mooactor.process.runtime import Runtime
 from mooactor.tensors.network import choose
 
 ADDRESS = "MOOACTOR_ADDRESS"
@@ -242,3 +254,18 @@ def shutdown(grace: float | None = GRACE_S) -> None:
 def _grace(seconds: float | None) -> float:
     checked = checks.seconds("grace", seconds)
     return math.inf if checked is None else max(0.0, checked)
+
+
+def ensure_runtime() -> Runtime:
+    """This process's runtime; the driver's starts by itself, one for all threads."""
+    try:
+        return current_runtime()
+    except errors.ActorUnavailable:
+        if is_forked():
+            raise  # a session there must be started explicitly
+    with _session.starts:
+        _session.refuse_within_start()
+        if known_runtime() is None:
+            _session.refuse_after_loss()
+            init()
+        return current_runtime()

@@ -73,6 +73,8 @@ def of_file(path: str) -> list[Target]:
     Raises:
       LaunchError: the file cannot be read, or a line is wrong.
     """
+    if not path:
+        raise LaunchError(_NOBODY)
     try:
         with open(path, encoding="utf-8-sig") as file:
             lines = [line.partition("#")[0].split() for line in file]

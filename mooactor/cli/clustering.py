@@ -26,12 +26,12 @@ def add_commands(commands: _Commands) -> None:
     _complete(stop, "stop", "one JSON object")
 
 
-def run_by(module: str) -> Callable[[argparse.Namespace], int]:
-    """``mooactor.cli.MODULE.run``, imported when it is called."""
+def run_by(module: str, name: str = "run") -> Callable[[argparse.Namespace], int]:
+    """``mooactor.cli.MODULE.NAME``, imported when it is called."""
 
     def run(options: argparse.Namespace) -> int:
         found = importlib.import_module(f"mooactor.cli.{module}")
-        return int(found.run(options))
+        return int(getattr(found, name)(options))
 
     return run
 
@@ -191,6 +191,8 @@ def _add_host(commands: _Commands) -> None:
         action="store_true",
         help="go on trying if the broker has another key, in place of ending",
     )
+    # Of hosts that a rank of a job starts.
+    host.add_argument("--with-broker", action="store_true", help=argparse.SUPPRESS)
     host.set_defaults(run=run_by("host"))
 
 

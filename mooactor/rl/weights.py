@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""All parameters of a network at once: as one gradient, and as one fingerprint."""
+"""All parameters of a network at once: by name, as one gradient, as a fingerprint."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from mooactor.rl import RunLog
+from impala import RunLog
 
 
 def row(step: int, score: float = 1.5) -> dict[str, float | int | str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from mooactor.rl.progress import RECENT_GAMES
+from impala.progress import RECENT_GAMES
 
 LINE_PERIOD_S = 5.0
 BLOCKS = "▁▂▃▄▅▆▇█"

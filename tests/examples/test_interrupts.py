@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from mooactor.rl import interrupts
+from impala import interrupts
 
 
 def test_the_first_is_a_request_and_the_second_an_interrupt(

@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""`Run`: a run's directory and checkpoints, and the checks before it goes on."""
+"""`Run`: a run's directory and checkpoints, the checks before it goes on, its end."""
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import os
+import signal
+import sys
+import threading
 import time
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+import weakref
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
-from mooactor.rl.checkpoints import State, load_checkpoint, save_checkpoint
-from mooactor.rl.locks import DirectoryLock
-from mooactor.rl.runlog import holds_run
-from mooactor.rl.settings import SettingsError, Within, flag
+from impala.runlog import holds_run
+from impala.settings import SettingsError, Within, flag
+from mooactor.rl import State, load_checkpoint, save_checkpoint
+
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -170,3 +178,54 @@ def _make_new_directory(title: str) -> Path:
             directory.mkdir()
             return directory
     raise AssertionError("unreachable")
+
+
+class DirectoryLock:
+    """The lock of a directory that exists, held until `close` or the program's end.
+
+    It is of the open file ``.lock``, so it is free again if the program is killed, and
+    the file stays. No program that this one starts gets the descriptor, nor do actors:
+    they are forks of a process that is not a fork of this one.
+
+    Raises:
+      SettingsError: another program holds it, or this one does already.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(directory / LOCK, flags, 0o666)
+        self._close = weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise SettingsError(
+                f"{directory} is in use by another program: wait for its end, or "
+                "choose another --run-dir"
+            ) from None
+        except OSError:
+            pass  # a network file system without locks: go on without
+
+    def close(self) -> None:
+        """Let others have the directory. Safe to call twice."""
+        self._close()
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event that is yielded; a second one interrupts as usual.
+
+    Main thread only, as signal handlers are.
+    """
+    interrupted = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        print("\nstopping: the checkpoint is being saved", file=sys.stderr, flush=True)
+        interrupted.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,29 +1,93 @@
 # SPDX-License-Identifier: MIT
-"""`Half`: some of an actor's environments, stepped while others infer."""
+"""`EnvRunner`: steps environments with a policy, and writes what happens into unrolls.
+
+An actor with two of them steps one while it infers for the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 
 from mooactor.rl.checkpoints import State
 from mooactor.rl.environments import Environments, StepResult
-from mooactor.rl.episodes import EpisodeCounter
-from mooactor.rl.parameters import Allocate
-from mooactor.rl.play import Player
+from mooactor.rl.networks import ActorCritic
+from mooactor.rl.statistics import EpisodeCounter
 from mooactor.rl.unroll import Unroll
+from mooactor.rl.weights import Allocate
 
 
-class Half:
+class Player:
+    """Samples actions for B environments, and remembers the recurrent state."""
+
+    def __init__(
+        self, network: ActorCritic | None, num_actions: int, num_envs: int, seed: int
+    ) -> None:
+        """Without a network all actions are equally likely."""
+        self.network = network
+        self.num_actions = num_actions
+        self.core = torch.zeros(2, num_envs, 0)
+        if network is not None:
+            self.core = network.initial_core(num_envs)
+        self.generator = torch.Generator().manual_seed(seed)
+
+    @torch.no_grad()
+    def choose(
+        self, observations: NDArray[Any], first: NDArray[np.bool_]
+    ) -> tuple[Tensor, Tensor]:
+        """Actions ``[B]`` and their log-probabilities ``[B]``."""
+        log_probs = F.log_softmax(self._logits(observations, first), dim=-1)
+        actions = torch.multinomial(log_probs.exp(), 1, generator=self.generator)
+        return actions[:, 0], log_probs.gather(1, actions)[:, 0]
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of the state from which `load` chooses the same actions.
+
+        ``generator`` is the state of the random numbers, uint8, and ``core``
+        ``[2, B, H]`` the recurrent state. The network's weights are not part of it.
+        """
+        return {"generator": self.generator.get_state(), "core": self.core.clone()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from ``state``, the result of `state` of a player of the same kind.
+
+        Raises:
+          ValueError: it is of a player with another network or another batch;
+            nothing was changed.
+        """
+        core = state["core"]
+        if core.shape != self.core.shape:
+            raise ValueError(
+                f"the state has a core of shape {list(core.shape)}, but this player's "
+                f"is {list(self.core.shape)}: load it with the network and the number "
+                "of environments that it was saved with"
+            )
+        self.generator.set_state(state["generator"])
+        self.core = core.to(self.core, copy=True)
+
+    def _logits(self, observations: NDArray[Any], first: NDArray[np.bool_]) -> Tensor:
+        if self.network is None:
+            return torch.zeros(len(observations), self.num_actions)
+        rows, starts = torch.from_numpy(observations), torch.from_numpy(first)
+        output = self.network(rows[None], starts[None], self.core)
+        self.core = output.core
+        logits: Tensor = output.logits[0]
+        return logits
+
+
+class EnvRunner:
     """Environments and their player, which fill columns of unrolls row by row.
 
     For each row t: `observe` writes the observations, `send` chooses the actions and
     lets the emulators run, `receive` waits and writes the results. Between `send` and
-    `receive` the actor does the same for its other half. The time of each goes to the
+    `receive` the actor does the same for its other runner. The time of each goes to the
     unroll's ``inference_s`` and ``environment_s``.
 
     Args:
@@ -105,7 +169,7 @@ class Half:
         games. Only with ``keep_actions``, and between two rows.
         """
         if self._actions is None:
-            raise RuntimeError("a Half has a state only with keep_actions=True")
+            raise RuntimeError("an EnvRunner has a state only with keep_actions=True")
         size = self.environments.num_envs
         actions = np.reshape(np.asarray(self._actions, np.int64), (-1, size))
         return {
@@ -124,17 +188,19 @@ class Half:
         self.player.load(state["player"])
 
 
-def empty_unroll(halves: Sequence[Half], steps: int, allocate: Allocate) -> Unroll:
-    """An unroll of T ``steps`` for all environments of ``halves``, to be filled.
+def empty_unroll(
+    runners: Sequence[EnvRunner], steps: int, allocate: Allocate
+) -> Unroll:
+    """An unroll of T ``steps`` for all environments of ``runners``, to be filled.
 
     It begins with the recurrent states that their players have now. See `Unroll.empty`.
     """
-    sample = torch.from_numpy(halves[0].observations)
+    sample = torch.from_numpy(runners[0].observations)
     return Unroll.empty(
         steps,
-        sum(half.environments.num_envs for half in halves),
+        sum(runner.environments.num_envs for runner in runners),
         sample.shape[1:],
         sample.dtype,
-        torch.cat([half.player.core for half in halves], dim=1),
+        torch.cat([runner.player.core for runner in runners], dim=1),
         allocate,
     )

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from mooactor.rl import (
+from impala import (
     LayoutSettings,
     Newcomers,
     SettingsError,
     SupplySettings,
     choose_layout,
-    spread_actors,
 )
+from impala.layout import spread_actors
 
 FLOW = SupplySettings()
 

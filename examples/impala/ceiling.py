@@ -11,10 +11,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from mooactor import actor, method, on, stop
-from mooactor.rl.acting import Half
-from mooactor.rl.parameters import Weights
-from mooactor.rl.unroll import Unroll, UnrollBuffer
+import mooactor as moo
+from mooactor.rl import EnvRunner, Unroll, UnrollBuffer, Weights
 
 WARM_UP_CALLS = 3
 
@@ -22,7 +20,7 @@ WARM_UP_CALLS = 3
 class Plays(Protocol):
     """An actor of the kind that a `Supply` asks, in this process."""
 
-    halves: list[Half]
+    halves: list[EnvRunner]
 
     def adopt(self, version: int, weights: Weights, /) -> None:
         """Play with ``weights`` from now on."""
@@ -99,7 +97,7 @@ class Ceiling:
         )
 
 
-@actor
+@moo.actor
 class Gauge:
     """Measures the cost of a step, in a process of its own."""
 
@@ -114,7 +112,7 @@ class Gauge:
         self._unroll = self._player.play()
         self._local = min(batch, self._unroll.batch)
 
-    @method
+    @moo.method
     def cost(self, period_s: float) -> StepCost:
         """Each part by itself, for ``period_s`` each; environment first.
 
@@ -143,7 +141,7 @@ class Gauge:
             _seconds_per(learn, period_s) / (local * self._unroll.steps),
         )
 
-    @method
+    @moo.method
     def loop(self, threads: int, period_s: float) -> float:
         """Seconds per step of a plain loop: play, learn, and again."""
         player, learner, buffer = self._player, self._learner, UnrollBuffer()
@@ -174,7 +172,7 @@ def measure_ceiling(
     ``batch`` is the number of environments B in a learner's updates. Each of the eight
     measurements takes ``period_s``.
     """
-    gauges = on(Gauge).group(cores, make_actor, make_learner, batch)
+    gauges = moo.on(Gauge).group(cores, make_actor, make_learner, batch)
     try:
         gauges.call(Gauge.cost, 0.0).get()  # all of them exist, and are warm
         alone = gauges[0].cost(period_s)
@@ -182,7 +180,7 @@ def measure_ceiling(
         loops = [gauges[0].loop(threads, period_s) for threads in (1, cores)]
     finally:
         for gauge in gauges:
-            stop(gauge)
+            moo.stop(gauge)
     together = StepCost(
         *(float(np.mean(part)) for part in zip(*map(astuple, costs), strict=True))
     )

@@ -4,26 +4,32 @@
 The result of learning depends on the settings alone. A larger machine gets more actors
 with fewer environments each, and more learners with smaller parts of the same batch.
 Several hosts get as many actors as one machine with all their cores, but the learners
-are on the driver's host.
+and the supply are on the driver's host, where learners share memory. Each actor is on a
+host of its own choice for the whole run: when that host is lost, its actors wait until
+it is back, and the others play on. A host that joins later gets actors, too: see
+`Newcomers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
-from mooactor.rl.hosts import HostRow, Newcomers, is_joined, spread_actors
-from mooactor.rl.settings import SettingsError, Within
-from mooactor.rl.supply import SupplySettings
+import mooactor as moo
+from impala.settings import SettingsError, SupplySettings, Within
 from mooactor.tensors.limits import processors
 
 UNROLLS_IN_PLAY = 4  # environments for each unroll of the batch
 MOST_ENVIRONMENTS = 16  # in one actor
 CORES_PER_LEARNER = 4
 LEAST_LOCAL_BATCH = 2  # unrolls for one learner, unless the settings say less
+
+HostRow = Mapping[str, Any]  # of `moo.hosts()`
 
 
 @dataclass(frozen=True)
@@ -173,3 +179,78 @@ def choose_layout(
 def _divisor(number: int, most: int) -> int:
     """The largest divisor of ``number`` that is at most ``most``."""
     return max(d for d in range(1, number + 1) if number % d == 0 and d <= most)
+
+
+# -- hosts --
+
+
+@contextmanager
+def session(address: str | None) -> Iterator[list[dict[str, Any]]]:
+    """A session for a run; gives the rows of its hosts, the driver's first.
+
+    Args:
+      address: a broker's; None: that of ``MOOACTOR_ADDRESS``, or this machine alone.
+
+    Raises:
+      SettingsError: it cannot begin.
+    """
+    try:
+        running = moo.init(address)
+    except (moo.MooError, ValueError, OSError) as error:
+        raise SettingsError(str(error)) from error
+    with running:
+        yield moo.hosts()
+
+
+def is_joined(address: str | None) -> bool:
+    """Whether `session` with this address is of a cluster, of however many hosts."""
+    return bool(address or os.environ.get("MOOACTOR_ADDRESS"))
+
+
+def spread_actors(rows: Sequence[HostRow], actors: int) -> tuple[str, ...]:
+    """The host of each actor: the one with the most CPUs per actor that it would have.
+
+    The first of ``rows`` comes first among equals. Hosts without CPUs get none.
+
+    Raises:
+      SettingsError: no host has CPUs.
+    """
+    usable = [row for row in rows if row["cpus"] > 0]
+    if not usable:
+        raise SettingsError("no host offers CPUs: start one with more --num-cpus")
+    counts = {str(row["name"]): 0 for row in usable}
+    cpus = {str(row["name"]): float(row["cpus"]) for row in usable}
+    for _ in range(actors):
+        best = max(counts, key=lambda name: cpus[name] / (counts[name] + 1))
+        counts[best] += 1
+    return tuple(name for name, count in counts.items() for _ in range(count))
+
+
+class Newcomers:
+    """Hosts that join during a run, and the actors that they get: one per CPU, as long
+    as all of the run together are at most ``most``.
+
+    Args:
+      known: the hosts that have their actors already.
+      actors: the number of these.
+    """
+
+    def __init__(self, known: Iterable[str], actors: int, most: int) -> None:
+        self._known = set(known)
+        self._next, self._most = actors, most
+
+    def look(self, rows: Sequence[HostRow]) -> list[tuple[int, str]]:
+        """The number and the host of each actor to be added now.
+
+        ``rows`` are those of `moo.hosts`. The caller starts them all.
+        """
+        found = []
+        for row in rows:
+            name, cpus = str(row["name"]), int(row["cpus"])
+            if cpus < 1 or name in self._known:
+                continue
+            self._known.add(name)
+            for _ in range(min(cpus, self._most - self._next)):
+                found.append((self._next, name))
+                self._next += 1
+        return found

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import pytest
 
-from mooactor.rl import SettingsError, Within, check_ranges, flag, flatten
+from impala import SettingsError, Within, check_ranges, flatten
+from impala.settings import flag
 
 
 @dataclass(frozen=True)

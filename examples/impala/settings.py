@@ -2,17 +2,20 @@
 """Settings: frozen dataclasses that a program nests in one, and turns into flags.
 
 A part of this package that has settings defines them (`EnvironmentSettings`,
-`LayoutSettings`, `RunSettings`, `EvaluationSettings`). Names are the same with and
-without nesting, because a program gives all of them as flags on one level.
+`LayoutSettings`, `RunSettings`, `EvaluationSettings`); those of the parts of
+`mooactor.rl` are here. Names are the same with and without nesting, because a program
+gives all of them as flags on one level.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
+
+from mooactor.rl import ActorCritic, ModelName, make_network
 
 
 class SettingsError(ValueError):
@@ -74,3 +77,32 @@ def _walk(settings: Any) -> Iterator[tuple[str, Any, Any]]:
             yield from _walk(value)
         else:
             yield entry.name, value, hints[entry.name]
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Which network it is."""
+
+    model: ModelName = "auto"
+    """Network: shallow and deep are those of the IMPALA paper, mlp is for vectors; auto
+    takes shallow for images and mlp for all else."""
+    lstm: bool = False
+    """Put an LSTM between the network's body and its heads."""
+
+    def make(self, shape: Sequence[int], actions: int) -> ActorCritic:
+        """See `make_network`."""
+        return make_network(self.model, shape, actions, lstm=self.lstm)
+
+
+@dataclass(frozen=True)
+class SupplySettings:
+    """The limits of a supply: unrolls in flight, their age, and their order."""
+
+    lag: Annotated[int, Within(1)] = 8
+    """Updates of policy lag to allow for: at most lag times batch unrolls are in flight
+    from the actors to the learners."""
+    max_lag: Annotated[int, Within(0)] = 50
+    """Unrolls older than this many updates, as those of an actor that was stopped for a
+    while, are dropped, and counted."""
+    deterministic: bool = False
+    """One call in flight and a fixed order: the same seed gives the same curve."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Progress`: the counts of a run so far, and its rows of metrics."""
+"""`Progress`: the counts of a run so far, its rows of metrics, and their `Pace`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mooactor.rl.checkpoints import State
-from mooactor.rl.episodes import Episode
-from mooactor.rl.intake import IntakeCounts
-from mooactor.rl.runlog import Row
+from impala.runlog import Row
+from mooactor.rl import BatcherCounts, Episode, State
 
 RECENT_GAMES = 100  # the return in reports is the mean of so many finished games
 
@@ -28,14 +26,14 @@ class LearnerReport:
       steps: agent steps that all learners have learned from in all.
       digest: the `fingerprint` of its weights, the same for all learners.
       means: means over these updates, by name.
-      taken: its intake from the supply for them.
+      taken: the counts of its batcher for them.
     """
 
     version: int
     steps: int
     digest: str
     means: dict[str, float]
-    taken: IntakeCounts
+    taken: BatcherCounts
 
 
 class Progress:
@@ -159,3 +157,21 @@ def _sum(values: Sequence[float]) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else math.nan
+
+
+class Pace:
+    """The number of updates to ask for at a time, for a report every ``period_s``.
+
+    It begins at one, and at most doubles each time. With ``always`` it is constant.
+    """
+
+    def __init__(self, period_s: float, *, always: int | None = None) -> None:
+        self._period_s = period_s
+        self._always = always
+        self.updates = 1 if always is None else always
+
+    def adapt(self, elapsed_s: float) -> None:
+        """Take into account that the last ``updates`` took ``elapsed_s``."""
+        if self._always is None:
+            wanted = round(self.updates * self._period_s / elapsed_s)
+            self.updates = max(1, min(wanted, 2 * self.updates))

@@ -10,45 +10,45 @@ import pytest
 import torch
 
 import mooactor as moo
-from mooactor.rl import Episode, Intake, Supply, Unroll, join_unrolls
-from tests.rl.test_unroll import assert_same, random_unroll
+from mooactor.rl import Batcher, Episode, Supply, Unroll
+from tests.rl.test_unroll import assert_same, joined, random_unroll
 
 pytestmark = pytest.mark.usefixtures("session")
 CPU = torch.device("cpu")
 
 
 def test_unrolls_are_cut_and_joined_to_batches() -> None:
-    intake = Intake(None, 0, batch=6, max_lag=3)
+    batcher = Batcher(None, 0, batch=6, max_lag=3)
     parts = [random_unroll(4) for _ in range(3)]
-    intake.pieces.extend(parts)
-    whole = join_unrolls(parts)
+    batcher.pieces.extend(parts)
+    whole = joined(parts)
     for start in (0, 6):
-        batch = intake.next_batch(3, CPU)
+        batch = batcher.next_batch(3, CPU)
         expected = whole.columns(start, start + 6)
         assert torch.equal(batch.observations, expected.observations)
         assert torch.equal(batch.valid, expected.valid)
-    assert not intake.pieces
+    assert not batcher.pieces
 
 
 def test_unrolls_that_are_too_old_are_dropped_and_counted() -> None:
-    intake = Intake(None, 0, batch=4, max_lag=3)
+    batcher = Batcher(None, 0, batch=4, max_lag=3)
     old, fresh = random_unroll(4, version=6), random_unroll(4, version=7)
-    intake.pieces.extend([old, fresh])
-    assert torch.equal(intake.next_batch(10, CPU).actions, fresh.actions)
-    counts, means = intake.report()
+    batcher.pieces.extend([old, fresh])
+    assert torch.equal(batcher.next_batch(10, CPU).actions, fresh.actions)
+    counts, means = batcher.report()
     assert (counts.dropped, counts.lag_max, means) == (4, 3, {"policy_lag": 3.0})
-    counts, means = intake.report()
+    counts, means = batcher.report()
     assert (counts.dropped, counts.lag_max, means) == (0, 0, {})
 
 
 def test_it_goes_on_from_its_state() -> None:
-    intake, other = (Intake(None, 0, batch=2, max_lag=3) for _ in range(2))
-    intake.pieces.append(random_unroll(6))
-    intake.next_batch(3, CPU)
-    other.load(intake.state())
-    assert len(other.pieces) == len(intake.pieces) == 1
+    batcher, other = (Batcher(None, 0, batch=2, max_lag=3) for _ in range(2))
+    batcher.pieces.append(random_unroll(6))
+    batcher.next_batch(3, CPU)
+    other.load(batcher.state())
+    assert len(other.pieces) == len(batcher.pieces) == 1
     for _ in range(2):
-        assert_same(intake.next_batch(3, CPU), other.next_batch(3, CPU))
+        assert_same(batcher.next_batch(3, CPU), other.next_batch(3, CPU))
 
 
 @moo.actor
@@ -67,10 +67,10 @@ def test_what_comes_from_a_supply_is_counted(spawn: Callable[..., Any]) -> None:
     supply: Supply = spawn(Supply, 4)
     sources = [spawn(Source) for _ in range(2)]
     supply.start.remote(sources).get()
-    intake = Intake(supply, 0, batch=6, max_lag=3)
-    batch = intake.next_batch(6, CPU)
+    batcher = Batcher(supply, 0, batch=6, max_lag=3)
+    batch = batcher.next_batch(6, CPU)
     assert (batch.batch, batch.steps, batch.version) == (6, 5, 5)
-    counts, means = intake.report()
+    counts, means = batcher.report()
     assert counts.episodes == [Episode(1.0, 3)] * 2
     assert (counts.played, counts.lag_max, counts.lost_calls) == (30, 1, 0)
     queue = means.pop("queue")

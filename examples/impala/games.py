@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from mooactor import get, submit
+from mooactor import get, put, submit
 from mooactor.actors.decorator import BoundMethod
-from mooactor.rl.checkpoints import State
-from mooactor.rl.supply import Asked, Supply, lanes_from_state, lanes_state
+from mooactor.rl import State, Supply, Unroll
+from mooactor.rl.supply import Asked
 
+LanesState = list[list[tuple[int, int | None, State]]]
 RETRIES = 3  # of a call that an actor's death interrupts: it only reads
 
 
@@ -35,7 +36,7 @@ def games_under_way(
     again is asked again, and gives the state of its new games.
     """
     return {
-        "lanes": lanes_state(supply.freeze.remote().get()),
+        "lanes": _lanes_state(supply.freeze.remote().get()),
         "kept": get([submit(learner.games) for learner in learners]),
         "actors": get(
             [actor.games.options(retries=RETRIES).remote() for actor in actors]
@@ -54,4 +55,23 @@ def load_games_under_way(
     games = [*state["actors"], *state["kept"]]
     pairs = zip(keepers, games, strict=True)
     get([submit(keeper.load_games, each) for keeper, each in pairs])
-    return lanes_from_state(state["lanes"])
+    return _lanes_from_state(state["lanes"])
+
+
+def _lanes_state(lanes: Sequence[Sequence[Asked]]) -> LanesState:
+    """The result of `Supply.freeze`, as tensors and plain values for a checkpoint."""
+    return [
+        [(actor, version, unroll.get().state()) for actor, version, unroll in lane]
+        for lane in lanes
+    ]
+
+
+def _lanes_from_state(state: LanesState) -> list[list[Asked]]:
+    """The lanes that `_lanes_state` describes, for `Supply.start`."""
+    return [
+        [
+            Asked(actor, version, put(Unroll.from_state(unroll)))
+            for actor, version, unroll in lane
+        ]
+        for lane in state
+    ]

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 import mooactor as moo
-from mooactor.rl import Run, RunLog, RunSettings, SettingsError, save_checkpoint
+from impala import Run, RunLog, RunSettings, SettingsError
+from mooactor.rl import save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("session")
 VALUES = {"env": "A-v0", "batch": 8, "eval": False}

@@ -12,15 +12,8 @@ from typing import Any
 import torch
 
 import mooactor as moo
-from mooactor.rl import (
-    State,
-    Supply,
-    Unroll,
-    games_under_way,
-    load_checkpoint,
-    load_games_under_way,
-    save_checkpoint,
-)
+from impala import games_under_way, load_games_under_way
+from mooactor.rl import State, Supply, Unroll, load_checkpoint, save_checkpoint
 from tests.rl.test_unroll import assert_same, random_unroll
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooactor.rl.ceiling import Ceiling, StepCost
+from impala import Ceiling, StepCost
 
 
 def test_a_ceiling_is_what_all_cores_could_do_at_the_cost_of_a_step() -> None:

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from mooactor.rl import Display
-from mooactor.rl.display import plain_line, sparkline
+from impala import Display
+from impala.display import plain_line, sparkline
 
 ROW = (
     {"step": 1200, "frames": 4800, "steps_per_s": 2000.4, "frames_per_s": 8001.6}

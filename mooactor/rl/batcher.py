@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Intake`: makes a learner's batches of unrolls from a `Supply`."""
+"""`Batcher`: makes a learner's batches of unrolls from a `Supply`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 import torch
 
 from mooactor.rl.checkpoints import State
-from mooactor.rl.episodes import Episode
-from mooactor.rl.meter import Meter
+from mooactor.rl.statistics import Episode, Meter
 from mooactor.rl.supply import Supply
 from mooactor.rl.unroll import Unroll, UnrollBuffer
 
 
 @dataclass
-class IntakeCounts:
+class BatcherCounts:
     """Counts of the unrolls that a learner took since the last report.
 
     Attributes:
@@ -35,7 +34,7 @@ class IntakeCounts:
     lost_calls: int = 0
 
 
-class Intake:
+class Batcher:
     """Takes unrolls for one learner; cuts and joins them to batches of equal size.
 
     Environments come in the order in which the supply gave them, and each is used
@@ -65,7 +64,7 @@ class Intake:
         self._begin()
 
     def _begin(self) -> None:
-        self.counts = IntakeCounts(lost_calls=self._lost_calls)
+        self.counts = BatcherCounts(lost_calls=self._lost_calls)
         self.meter = Meter()
 
     def next_batch(self, version: int, device: torch.device) -> Unroll:
@@ -90,7 +89,7 @@ class Intake:
             wanted -= piece.batch
         return self._buffer.fill(taken, device)
 
-    def report(self) -> tuple[IntakeCounts, dict[str, float]]:
+    def report(self) -> tuple[BatcherCounts, dict[str, float]]:
         """The counts, and the means of the meter, since the last report."""
         counts, means = self.counts, self.meter.means()
         self._begin()

@@ -17,12 +17,13 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from mooactor.cli.bench.measure import Effort, turn_about
-from mooactor.cli.bench.network import IMPORTER, KEY, OWNER, Side, running
-from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.cli.bench.report import Goal, Row, Skipped
 from mooactor.errors import ActorUnavailable
 from mooactor.tensors.fabrics import BareEndpoint
 from mooactor.tensors.network import Network
 from mooactor.tensors.plane import DataPlane
+from tests.bench.between import Side, running
+from tests.bench.network import IMPORTER, KEY, OWNER
 
 NAMES = ("net.fabric",)
 PEER = "libfabric"
@@ -68,7 +69,7 @@ def _reads(provider: str, effort: Effort) -> Row:
 
 def _side(role: str, provider: str, folder: str) -> AbstractContextManager[Side]:
     command = [sys.executable, "-m", __name__, role, provider, folder]
-    return running(command, f"the {role} process")
+    return running(command)
 
 
 # -- one of the two processes ------------------------------------------------------
@@ -87,12 +88,12 @@ def answer(role: str, provider: str, folder: str) -> None:
             said = plane.export(shared, IMPORTER).hex()
         elif order == "fetch":
             what = bytes.fromhex(given)
-            said = _seconds(lambda: plane.begin(what, out=memory).wait(60))  # noqa: B023
+            said = _seconds(lambda: plane.begin(what, out=memory).wait(60))
         elif order == "offer":
             said = bare.offer().hex()
         elif order == "read":
             offer = bytes.fromhex(given)
-            said = _seconds(lambda: bare.read(offer, PIECE))  # noqa: B023
+            said = _seconds(lambda: bare.read(offer, PIECE))
         else:
             said = "yes"
         print(said, flush=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Data between hosts, beside iperf3, and a small message beside a large transfer.
 
-Two network namespaces stand for two hosts. The owner of a block and its importer run in
-one each; this process gives them commands, by lines on their pipes.
+The owner of a block and its importer run on one host each; this process gives them
+commands, by lines on their pipes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 import mooactor as moo
 from mooactor.cli.bench.measure import Effort, turn_about
-from mooactor.cli.bench.namespaces import Host, obstacle, two_namespaces
-from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.cli.bench.report import Goal, Row, Skipped
 from mooactor.tensors.network import Network
 from mooactor.tensors.plane import DataPlane
+from tests.bench.between import FAR, NEAR, Side, running, two_hosts, why_not
+from tests.clusters import Network as Hosts
 
 NAMES = ("net.tcp", "net.small")
 PEER = "iperf3"
@@ -36,34 +37,30 @@ OWNER, IMPORTER = 1 << 16, 2 << 16
 
 def rows(effort: Effort) -> Iterator[Row | Skipped]:
     """TCP between two namespaces; then calls while a large array is on its way."""
-    why = obstacle() or (shutil.which("iperf3") is None and "iperf3 is not installed")
+    why = why_not() or (shutil.which("iperf3") is None and "iperf3 is not installed")
     if why:
         yield Skipped("net.tcp", str(why))
     else:
-        yield from _between_hosts(effort)
+        with two_hosts() as network, tempfile.TemporaryDirectory() as folder:
+            yield _tcp(effort, network, folder)
     yield _small_beside_large(effort)
 
 
 # -- TCP between two namespaces ---------------------------------------------------
 
 
-def _between_hosts(effort: Effort) -> Iterator[Row | Skipped]:
-    try:
-        with two_namespaces() as (here, there), tempfile.TemporaryDirectory() as folder:
-            yield _tcp(effort, here, there, folder)
-    except OSError as error:
-        yield Skipped("net.tcp", f"no network namespaces here: {error}")
-
-
-def _tcp(effort: Effort, here: Host, there: Host, folder: str) -> Row:
-    with _side(there, "own", folder) as owner, _side(here, "import", folder) as reader:
+def _tcp(effort: Effort, network: Hosts, folder: str) -> Row:
+    with (
+        _side(network, FAR, "own", folder) as owner,
+        _side(network, NEAR, "import", folder) as reader,
+    ):
 
         def fetched() -> float:
             """GB/s of one fetch of 1 GiB into memory that was used before."""
             return GIB / 1e9 / float(reader.ask(owner.ask("export")))
 
         ours, iperf = turn_about(
-            effort.rounds, fetched, lambda: _iperf(here, there, effort)
+            effort.rounds, fetched, lambda: _iperf(network, effort)
         )
     work = f"1 GiB over TCP between two network namespaces, {STREAMS} streams"
     return Row(
@@ -71,16 +68,17 @@ def _tcp(effort: Effort, here: Host, there: Host, folder: str) -> Row:
     )
 
 
-def _iperf(server: Host, client: Host, effort: Effort) -> float:
+def _iperf(network: Hosts, effort: Effort) -> float:
     """GB/s that iperf3 receives with as many streams."""
-    serve = server.command("iperf3", "--server", "--one-off", "--forceflush")
+    serve = [*network.on(NEAR), "iperf3", "--server", "--one-off", "--forceflush"]
     seconds = str(max(1, round(2 * effort.share)))
     with subprocess.Popen(serve, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()  # it listens
-        send = ["iperf3", "--client", server.address, "--json", "--time", seconds]
+        send = ["iperf3", "--client", network.address(NEAR), "--json"]
+        send += ["--time", seconds, "--parallel", str(STREAMS)]
         done = subprocess.run(
-            client.command(*send, "--parallel", str(STREAMS)),
+            [*network.on(FAR), *send],
             check=True,
             capture_output=True,
         )
@@ -90,39 +88,11 @@ def _iperf(server: Host, client: Host, effort: Effort) -> float:
     )
 
 
-class Side:
-    """A process in a namespace that answers a line with a line."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def ask(self, line: str) -> str:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().strip()
-
-
-@contextmanager
-def running(
-    command: list[str], name: str, env: dict[str, str] | None = None
-) -> Iterator[Side]:
-    """A process that answers, from its first answer on; killed at the end."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env=env, **pipes) as process:  # type: ignore[call-overload]
-        side = Side(process)
-        try:
-            if side.ask("ready?") != "yes":
-                raise RuntimeError(f"{name} did not start")
-            yield side
-        finally:
-            process.kill()
-
-
-def _side(host: Host, role: str, folder: str) -> AbstractContextManager[Side]:
-    module = "mooactor.cli.bench.network"
-    command = host.command(sys.executable, "-m", module, role, folder, host.address)
-    return running(command, f"the {role} process in {host.name}")
+def _side(
+    network: Hosts, host: str, role: str, folder: str
+) -> AbstractContextManager[Side]:
+    words = [sys.executable, "-m", __name__, role, folder, network.address(host)]
+    return running([*network.on(host), *words])
 
 
 def serve(role: str, folder: str, address: str) -> None:

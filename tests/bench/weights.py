@@ -11,7 +11,7 @@ import numpy as np
 
 import mooactor as moo
 from mooactor.cli.bench.measure import Effort, median_seconds, turn_about
-from mooactor.cli.bench.row import Goal, Row
+from mooactor.cli.bench.report import Goal, Row
 
 NAMES = ("weights.8",)
 ACTORS = 8

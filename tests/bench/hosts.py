@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Calls and spawns between hosts, beside raw pyzmq over TCP with CURVE.
 
-Two network namespaces stand for two hosts, near and far, of a cluster with a broker.
-The drivers run in the near one: one in a session of that cluster, one in a session of
-its own. This process gives them commands, by lines on their pipes.
+The hosts are those of `tests.bench.between`. The drivers run on the near one: one in a
+session of that cluster, one in a session of its own. This process gives them commands,
+by lines on their pipes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import mooactor as moo
-from mooactor.cli.bench import pyzmq
 from mooactor.cli.bench.calls import Echo
-from mooactor.cli.bench.clusters import FAR, NEAR, Cluster, cluster
 from mooactor.cli.bench.measure import (
     Effort,
     calls,
@@ -26,32 +24,29 @@ from mooactor.cli.bench.measure import (
     rate,
     turn_about,
 )
-from mooactor.cli.bench.namespaces import obstacle
-from mooactor.cli.bench.network import Side
-from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.cli.bench.report import Goal, Row, Skipped
+from tests.bench import pyzmq
+from tests.bench.between import FAR, NEAR, Pair, Side, answer, cluster, why_not
 
 NAMES = ("hosts.call", "hosts.rate", "hosts.spawn", "hosts.local")
-PEER = "raw pyzmq"
+PEER = pyzmq.ZMQ
 ALONE = "without broker"
 _PORT = 5555
 
 
 def rows(effort: Effort) -> Iterator[Row | Skipped]:
     """From the near host to the far one, and on the near one."""
-    if why := obstacle():
+    if why := why_not():
         yield Skipped("hosts", why)
         return
-    try:
-        with cluster() as made, ExitStack() as stack:
-            yield from _rows(effort, made, stack)
-    except OSError as error:
-        yield Skipped("hosts", f"no network namespaces here: {error}")
+    with cluster() as made, ExitStack() as stack:
+        yield from _rows(effort, made, stack)
 
 
-def _rows(effort: Effort, made: Cluster, stack: ExitStack) -> Iterator[Row]:
-    peer = f"tcp://{made.far.address}:{_PORT}"
-    module = "mooactor.cli.bench.pyzmq"
-    stack.enter_context(made.started(made.far, FAR, "-m", module, peer, "curve"))
+def _rows(effort: Effort, made: Pair, stack: ExitStack) -> Iterator[Row]:
+    peer = f"tcp://{made.network.address(FAR)}:{_PORT}"
+    server = made.started(FAR, "-m", "tests.bench.pyzmq", peer, "curve")
+    stack.enter_context(server)
     joined = stack.enter_context(made.driver(__name__, made.address, peer))
     # many short turns: what else the machine does falls on both alike
     rounds, few = 3 * effort.rounds, effort.repeats(200)
@@ -68,7 +63,7 @@ def _rows(effort: Effort, made: Cluster, stack: ExitStack) -> Iterator[Row]:
     yield _times("hosts.local", work, local, ALONE, 1.05)
 
 
-def _local(effort: Effort, made: Cluster, peer: str, ask: str) -> list[float]:
+def _local(effort: Effort, made: Pair, peer: str, ask: str) -> list[float]:
     """The middle one of several pairs of sessions, by its ratio: one of a pair is some
     percent slower than the other for as long as both live, by chance."""
     pairs = []
@@ -119,7 +114,7 @@ def serve(address: str = "", peer: str = "") -> None:
         works = {"local": _placed_pings(near)}
         if address:
             far = moo.on(Echo, host=FAR).spawn()
-            floor = stack.enter_context(pyzmq.connected(peer, curved=True))
+            floor = stack.enter_context(pyzmq.connected(peer, is_curved=True))
             works |= {
                 "ping": _pings(far),
                 "rate": lambda count: rate(lambda some: _pipelined(far, some), count),
@@ -132,13 +127,6 @@ def serve(address: str = "", peer: str = "") -> None:
         answer(works)
 
 
-def answer(works: dict[str, Callable[[int], float]]) -> None:
-    """Do the work that each line of stdin names, so many times; print its result."""
-    for line in sys.stdin:
-        name, _, count = line.partition(" ")
-        print("yes" if name == "ready?\n" else works[name](int(count)), flush=True)
-
-
 def _pings(echo: Echo) -> Callable[[int], float]:
     return lambda count: median_seconds(echo.ping, count)
 
@@ -147,7 +135,7 @@ def _placed_pings(echo: Echo) -> Callable[[int], float]:
     """Where the kernel would put both ends by chance, differently for each session."""
     pid = echo.pid()
     return lambda count: statistics.fmean(
-        calls(echo.ping, count, pid, place).p50 for place in placements()
+        calls(echo.ping, count, pid, place)[0] for place in placements()
     )
 
 

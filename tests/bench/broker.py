@@ -23,9 +23,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from mooactor import __version__
-from mooactor.cli.bench import pyzmq
-from mooactor.cli.bench.measure import Effort, helper, keep_on, processor_time
-from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.cli.bench.measure import Effort, keep_on, processor_time
+from mooactor.cli.bench.report import Goal, Row, Skipped
 from mooactor.cluster.announcement import read
 from mooactor.cluster.registry import Registry
 from mooactor.control import plain, secret
@@ -34,10 +33,11 @@ from mooactor.control.envelope import VERSION
 from mooactor.control.node import Node
 from mooactor.host import brokerlink
 from mooactor.process.system import resident_bytes
+from tests.bench import pyzmq
 
 NAMES = ("broker.beats", "broker.joins", "broker.memory")
 HOSTS = 10_000
-PEER = "raw pyzmq"
+PEER = pyzmq.ZMQ
 _JOINING = 20  # at a time: both ends share this machine
 _PATIENCE_S = 60.0
 _IDLE_S = 3.0  # less than the patience of a broker
@@ -106,12 +106,12 @@ def _raw_join(count: int) -> float:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    with helper("pyzmq", address, "curve") as server:
+    with pyzmq.server(address) as pid:
         pyzmq.connect_all(address, 1, 1)  # it is up
-        keep_on(server.pid, {max(os.sched_getaffinity(0))})
-        before = processor_time(server.pid)
+        keep_on(pid, {max(os.sched_getaffinity(0))})
+        before = processor_time(pid)
         pyzmq.connect_all(address, count, _JOINING)
-        return (processor_time(server.pid) - before) / count
+        return (processor_time(pid) - before) / count
 
 
 class _Members:

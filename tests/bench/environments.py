@@ -11,7 +11,7 @@ import numpy as np
 
 import mooactor as moo
 from mooactor.cli.bench.measure import Effort, rate, turn_about
-from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.cli.bench.report import Goal, Row, Skipped
 from mooactor.tensors.limits import processors
 
 NAMES = ("atari.8",)

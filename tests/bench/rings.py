@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mooactor.cli.bench.measure import Effort, turn_about
-from mooactor.cli.bench.namespaces import Host, obstacle, two_namespaces
-from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.cli.bench.report import Goal, Row, Skipped
 from mooactor.tensors.collective import SharedGroup, segment_bytes
 from mooactor.tensors.operations import DTYPES, OPS, Part, SharedWork
+from tests.bench.between import two_hosts, why_not
+from tests.clusters import Network
 
 NAMES = ("ring.2", "ring.4")
 SIZES_KB = (64, 1024, 16 << 10, 64 << 10)
@@ -34,28 +35,25 @@ PEER = "gloo"
 
 def rows(effort: Effort) -> Iterator[Row | Skipped]:
     """2 and 4 ranks, four sizes each."""
-    why = obstacle()
+    why = why_not()
     if importlib.util.find_spec("torch") is None:
         why = "torch is not installed, and gloo comes with it"
     if why:
         yield Skipped("ring", why)
         return
-    try:
-        with two_namespaces() as hosts:
-            for ranks in (2, 4):
-                yield from _of(ranks, hosts, effort)
-    except OSError as error:
-        yield Skipped("ring", f"no network namespaces here: {error}")
+    with two_hosts() as network:
+        for ranks in (2, 4):
+            yield from _of(ranks, network, effort)
 
 
-def _of(ranks: int, hosts: tuple[Host, Host], effort: Effort) -> Iterator[Row]:
-    with _group("ours", ranks, hosts) as ours, _group("gloo", ranks, hosts) as gloo:
+def _of(ranks: int, net: Network, effort: Effort) -> Iterator[Row]:
+    with _group("ours", ranks, net) as ours, _group("gloo", ranks, net) as gloo:
         for kilobytes in SIZES_KB:
             repeats = effort.repeats(20 if kilobytes <= 1024 else 4)
             spent, peer = turn_about(
                 effort.rounds,
-                lambda: _timed(ours, kilobytes, repeats),  # noqa: B023
-                lambda: _timed(gloo, kilobytes, repeats),  # noqa: B023
+                lambda: _timed(ours, kilobytes, repeats),
+                lambda: _timed(gloo, kilobytes, repeats),
             )
             size = f"{kilobytes} KB" if kilobytes < 1024 else f"{kilobytes >> 10} MB"
             work = f"allreduce of {size}, {ranks} processes in 2 network namespaces"
@@ -69,7 +67,7 @@ Ranks = list["subprocess.Popen[str]"]
 
 
 @contextmanager
-def _group(kind: str, ranks: int, hosts: tuple[Host, Host]) -> Iterator[Ranks]:
+def _group(kind: str, ranks: int, network: Network) -> Iterator[Ranks]:
     with ExitStack() as stack:
         where = stack.enter_context(tempfile.TemporaryDirectory())
         segment = os.memfd_create("bench")
@@ -77,13 +75,13 @@ def _group(kind: str, ranks: int, hosts: tuple[Host, Host]) -> Iterator[Ranks]:
         os.ftruncate(segment, segment_bytes())
         processes = []
         for rank in range(ranks):
-            host = hosts[rank * 2 // ranks]
+            host = network.hosts[rank * 2 // ranks]
             process = subprocess.Popen(
-                host.command(
-                    *(sys.executable, "-m", __name__, kind, host.name),
+                [
+                    *(*network.on(host), sys.executable, "-m", __name__, kind, host),
                     *map(str, (rank, ranks, segment)),
                     str(Path(where) / "gloo"),
-                ),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -147,7 +145,7 @@ def _gloo(rank: int, ranks: int, where: str) -> Rank:
     import torch.distributed as distributed
 
     names = [name for _, name in socket.if_nameindex()]
-    os.environ["GLOO_SOCKET_IFNAME"] = next(n for n in names if n.startswith("moo"))
+    os.environ["GLOO_SOCKET_IFNAME"] = next(name for name in names if name != "lo")
     distributed.init_process_group(
         "gloo", init_method=f"file://{where}", rank=rank, world_size=ranks
     )

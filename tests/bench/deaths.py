@@ -20,11 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import mooactor as moo
-from mooactor.cli.bench.clusters import FAR, NEAR, Cluster, cluster
-from mooactor.cli.bench.hosts import answer
 from mooactor.cli.bench.measure import Effort
-from mooactor.cli.bench.namespaces import cut, obstacle, swallow
-from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.cli.bench.report import Goal, Row, Skipped
+from tests.bench.between import FAR, NEAR, Pair, answer, cluster, why_not
 
 _CUTS = 3
 _FLOOD_BYTES = 1 << 27
@@ -34,24 +32,26 @@ class _Silence(NamedTuple):
     """A way in which nothing is heard of a host any more."""
 
     what: str
-    fault: Callable[[Cluster], None]
+    fault: Callable[[Pair], None]
     under_way: str = "begin"
     most_s: int = 3
 
 
 _SILENCES = {
-    "hosts.cut": _Silence("its host's cable was cut", lambda made: cut(made.far)),
+    "hosts.cut": _Silence(
+        "its host's cable was cut", lambda made: made.network.cut(FAR)
+    ),
     "hosts.swallowed.calls": _Silence(
         "all that is sent to its host vanishes",
-        lambda made: swallow(made.near, made.far),
+        lambda made: made.network.swallow(NEAR, FAR),
     ),
     "hosts.swallowed.answers": _Silence(
         "all that its host sends vanishes",
-        lambda made: swallow(made.far, made.near),
+        lambda made: made.network.swallow(FAR, NEAR),
     ),
     "hosts.cut.full": _Silence(
         "its host's cable was cut while large arrays went there",
-        lambda made: cut(made.far),
+        lambda made: made.network.cut(FAR),
         under_way="flood",
         most_s=5,
     ),
@@ -61,25 +61,22 @@ NAMES = ("hosts.killed.here", "hosts.killed.far", *_SILENCES)
 
 def rows(effort: Effort) -> Iterator[Row | Skipped]:
     """Killed actors, then cut cables."""
-    if why := obstacle():
+    if why := why_not():
         yield Skipped("hosts.killed.here", why)
         return
-    try:
-        with cluster() as made, made.driver(__name__, made.address) as side:
-            kills = effort.repeats(20)
-            work = "a waiting call's error after kill -9 of its actor, on this host"
-            here = float(side.ask(f"here {kills}")) * 1e3
-            yield Row("hosts.killed.here", work, "ms", here, {}, Goal("at most", 50))
-            work = "a waiting call's error after kill -9 of its actor, on another host"
-            far = float(side.ask(f"far {kills}")) * 1e3
-            yield Row("hosts.killed.far", work, "ms", far, {}, Goal("at most", 100))
-        for name, silence in _SILENCES.items():
-            tries = range(min(_CUTS, effort.rounds))
-            took = statistics.median(_noticed(silence) for _ in tries)
-            work = f"a waiting call's error after {silence.what}"
-            yield Row(name, work, "s", took, {}, Goal("at most", silence.most_s))
-    except OSError as error:
-        yield Skipped("hosts.killed.here", f"no network namespaces here: {error}")
+    with cluster() as made, made.driver(__name__, made.address) as side:
+        kills = effort.repeats(20)
+        work = "a waiting call's error after kill -9 of its actor, on this host"
+        here = float(side.ask(f"here {kills}")) * 1e3
+        yield Row("hosts.killed.here", work, "ms", here, {}, Goal("at most", 50))
+        work = "a waiting call's error after kill -9 of its actor, on another host"
+        far = float(side.ask(f"far {kills}")) * 1e3
+        yield Row("hosts.killed.far", work, "ms", far, {}, Goal("at most", 100))
+    for name, silence in _SILENCES.items():
+        tries = range(min(_CUTS, effort.rounds))
+        took = statistics.median(_noticed(silence) for _ in tries)
+        work = f"a waiting call's error after {silence.what}"
+        yield Row(name, work, "s", took, {}, Goal("at most", silence.most_s))
 
 
 def _noticed(silence: _Silence) -> float:

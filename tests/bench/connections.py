@@ -16,12 +16,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import mooactor as moo
-from mooactor.cli.bench import pyzmq
-from mooactor.cli.bench.clusters import FAR, NEAR, Cluster, cluster
-from mooactor.cli.bench.hosts import answer
 from mooactor.cli.bench.measure import Effort, turn_about
-from mooactor.cli.bench.namespaces import obstacle
-from mooactor.cli.bench.row import Row, Skipped
+from mooactor.cli.bench.report import Row, Skipped
+from tests.bench import pyzmq
+from tests.bench.between import FAR, NEAR, Pair, answer, cluster, why_not
 
 NAMES = (
     "hosts.handshake",
@@ -39,24 +37,21 @@ _PORTS = {"curve": 5556, "plain": 5557}
 
 def rows(effort: Effort) -> Iterator[Row | Skipped]:
     """The handshake, then the pairs."""
-    if why := obstacle():
+    if why := why_not():
         yield Skipped("hosts.handshake", why)
         return
-    try:
-        with cluster() as made:
-            yield _handshake(effort, made)
-            yield from _pairs(effort, made)
-    except OSError as error:
-        yield Skipped("hosts.handshake", f"no network namespaces here: {error}")
+    with cluster() as made:
+        yield _handshake(effort, made)
+        yield from _pairs(effort, made)
 
 
-def _handshake(effort: Effort, made: Cluster) -> Row:
-    module, far = "mooactor.cli.bench.pyzmq", made.far
-    at = {kind: f"tcp://{far.address}:{port}" for kind, port in _PORTS.items()}
+def _handshake(effort: Effort, made: Pair) -> Row:
+    module, address = "tests.bench.pyzmq", made.network.address(FAR)
+    at = {kind: f"tcp://{address}:{port}" for kind, port in _PORTS.items()}
     repeats = effort.repeats(30)
     with (
-        made.started(far, FAR, "-m", module, at["curve"], "curve"),
-        made.started(far, FAR, "-m", module, at["plain"]),
+        made.started(FAR, "-m", module, at["curve"], "curve"),
+        made.started(FAR, "-m", module, at["plain"]),
         made.driver(__name__, "connect", at["curve"], at["plain"]) as side,
     ):
         found = turn_about(
@@ -69,7 +64,7 @@ def _handshake(effort: Effort, made: Cluster) -> Row:
     return Row("hosts.handshake", work, "µs", ours, {PLAIN: plain})
 
 
-def _pairs(effort: Effort, made: Cluster) -> Iterator[Row]:
+def _pairs(effort: Effort, made: Pair) -> Iterator[Row]:
     with made.driver(__name__, "pairs", made.address) as side:
         words = ["first", "next", "fds", "fds_far", "memory", "memory_far"]
         runs = [

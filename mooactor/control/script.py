@@ -88,6 +88,7 @@ class _PickleFor(threading.local):
 
     target: int | None = None
     sent: set[str] | None = None
+    met = False  # definitions, some of which the target may have had
 
     def replace(
         self, target: int | None, sent: set[str] | None
@@ -369,6 +370,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _table(self) -> Table:
         if self.table is None:
+            pickle_for.met = True
             self.table = Table(_known(pickle_for.target))
         return self.table
 

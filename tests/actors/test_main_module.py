@@ -337,3 +337,40 @@ def test_modules_of_any_type_go_by_name(tmp_path: Path) -> None:
                 assert type(torch.load(io.BytesIO(data), weights_only=False)) is Net
         """,
     )
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_a_data_loader_of_an_actor_has_workers_with_a_dataset_of_the_script(
+    context: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    passes(
+        tmp_path,
+        """
+        import sys
+        import torch
+        from torch.utils.data import DataLoader, Dataset, get_worker_info
+        import mooactor as moo
+        SCALE = 3
+        class Squares(Dataset):
+            def __len__(self): return 8
+            def __getitem__(self, n): return SCALE * n * n, get_worker_info().id
+        def collate(pairs): return [list(column) for column in zip(*pairs)]
+        @moo.actor
+        class Learner:
+            def epoch(self, context):
+                loader = DataLoader(
+                    Squares(), batch_size=2, num_workers=2, collate_fn=collate,
+                    multiprocessing_context=context,
+                )
+                return list(loader)
+        if __name__ == "__main__":
+            with moo.init():
+                batches = moo.spawn(Learner).epoch(sys.argv[1])
+            assert [n for values, _ in batches for n in values] == [
+                3 * n * n for n in range(8)
+            ]
+            assert {worker for _, ids in batches for worker in ids} == {0, 1}
+        """,
+        context,
+    )

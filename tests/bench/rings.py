@@ -23,8 +23,14 @@ from typing import Any, NamedTuple
 
 from mooactor.cli.bench.measure import Effort, turn_about
 from mooactor.cli.bench.report import Goal, Row, Skipped
-from mooactor.tensors.collective import SharedGroup, segment_bytes
-from mooactor.tensors.operations import DTYPES, OPS, Part, SharedWork
+from mooactor.tensors.collective import (
+    DTYPES,
+    OPS,
+    Part,
+    SharedGroup,
+    SharedWork,
+    segment_bytes,
+)
 from tests.bench.between import two_hosts, why_not
 from tests.clusters import Network
 

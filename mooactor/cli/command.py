@@ -172,7 +172,7 @@ def _add_attach(commands: _Commands) -> None:
 def _bench(options: argparse.Namespace) -> int:
     from mooactor.cli.bench import report
 
-    return report.run(options.only, quick=options.quick, as_json=options.json)
+    return report.run(options.only, options.quick, options.json)
 
 
 def _attach(options: argparse.Namespace) -> int:

@@ -297,7 +297,7 @@ class Runtime:
 
     def shared_segment(
         self, name: str, size: int, members: int, refusal: Future
-    ) -> int:
+    ) -> list[int]:
         """See `AgentClient.shared_segment`."""
         return self.agent.shared_segment(name, size, members, refusal)
 

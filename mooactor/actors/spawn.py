@@ -11,9 +11,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from mooactor import errors
 from mooactor.actors.children import Child
-from mooactor.actors.embedded import ensure_runtime
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
+from mooactor.actors.session import ensure_runtime
 from mooactor.control import codec, script
 from mooactor.control.interrupts import was_interrupted
 from mooactor.control.keys import every_incarnation, new_process_id

@@ -9,7 +9,7 @@ import socket
 import sys
 
 from mooactor.cli.failure import Failure
-from mooactor.process.actor.breakpoints import stopped
+from mooactor.process.actor.debugger import stopped
 
 _NEXT_STEP = (
     "the process may have ended: `mooactor attach` alone finds the one that is "

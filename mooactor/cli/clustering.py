@@ -26,12 +26,12 @@ def add_commands(commands: _Commands) -> None:
     _complete(stop, "stop", "one JSON object")
 
 
-def run_by(module: str) -> Callable[[argparse.Namespace], int]:
-    """``mooactor.cli.MODULE.run``, imported when it is called."""
+def run_by(module: str, name: str = "run") -> Callable[[argparse.Namespace], int]:
+    """``mooactor.cli.MODULE.NAME``, imported when it is called."""
 
     def run(options: argparse.Namespace) -> int:
         found = importlib.import_module(f"mooactor.cli.{module}")
-        return int(found.run(options))
+        return int(getattr(found, name)(options))
 
     return run
 
@@ -106,6 +106,11 @@ def _add_keygen(commands: _Commands) -> None:
         help="default: ~/.config/mooactor/key",
     )
     keygen.add_argument("--force", action="store_true", help="replace a key there")
+    keygen.add_argument(
+        "--show",
+        action="store_true",
+        help="the fingerprint of the key that commands use here, or of FILE; make none",
+    )
     keygen.set_defaults(run=run_by("keygen"))
 
 
@@ -181,6 +186,13 @@ def _add_host(commands: _Commands) -> None:
     )
     add_ports_option(host)
     add_key_option(host)
+    host.add_argument(
+        "--wait",
+        action="store_true",
+        help="go on trying if the broker has another key, in place of ending",
+    )
+    # Of hosts that a rank of a job starts.
+    host.add_argument("--with-broker", action="store_true", help=argparse.SUPPRESS)
     host.set_defaults(run=run_by("host"))
 
 

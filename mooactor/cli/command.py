@@ -16,14 +16,14 @@ from mooactor.cli.failure import Failure
 from mooactor.cli.launchers import add_launchers
 from mooactor.cli.streams import OutputLost
 from mooactor.errors import MooError
-from mooactor.process import standard
+from mooactor.process import files
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 if all is well, also if nobody reads
     its output to the end."""
     code = 0
-    standard.open_all()
+    files.open_standard_streams()
     with streams.guarded():
         try:
             code = _run(arguments)
@@ -172,7 +172,7 @@ def _add_attach(commands: _Commands) -> None:
 def _bench(options: argparse.Namespace) -> int:
     from mooactor.cli.bench import report
 
-    return report.run(options.only, quick=options.quick, as_json=options.json)
+    return report.run(options.only, options.quick, options.json)
 
 
 def _attach(options: argparse.Namespace) -> int:

@@ -172,7 +172,7 @@ def _add_slurm(commands: Commands) -> None:
         "--dry-run", action="store_true", help="print the script, submit nothing"
     )
     _add_program(slurm)
-    slurm.set_defaults(run=clustering.run_by("slurm"))
+    slurm.set_defaults(run=clustering.run_by("run", "slurm"))
 
 
 def _add_kubernetes(commands: Commands) -> None:
@@ -196,7 +196,7 @@ def _add_kubernetes(commands: Commands) -> None:
         "--secret", metavar="NAME", help="one that exists, with the key in `key`"
     )
     _add_program(kubernetes, "in the image", "python3", "the image's own")
-    kubernetes.set_defaults(run=clustering.run_by("kubernetes"))
+    kubernetes.set_defaults(run=clustering.run_by("run", "kubernetes"))
 
 
 def _seconds(text: str) -> float:

@@ -34,9 +34,9 @@ from mooactor.control.messages import Malformed, Message, Unsendable, readable
 from mooactor.control.reach import Reach
 from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.groups import Groups
 from mooactor.host.leftovers import Leftovers
 from mooactor.host.members import OF_A_MEMBER, Stop
-from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import file_of
 from mooactor.host.placement import free_on, lacks
@@ -68,9 +68,9 @@ from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedLines, RelayedOutput
 from mooactor.host.resources import Resources
 from mooactor.host.site import End, LocalProcess, Process, Site
-from mooactor.process import directories, openfiles
+from mooactor.process import files
+from mooactor.process.deaths import bury
 from mooactor.process.needs import Amount
-from mooactor.process.started import bury
 
 _AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
 _MOST_OF_A_NAME = 80
@@ -109,7 +109,7 @@ class Guest:
         self._leftovers = Leftovers(loop)
         self._directory = ""
         self._lock = -1
-        self._segments = Segments()
+        self._groups = Groups(loop)
         self._processes: dict[int, Process] = {}
         self._numbers: dict[Process, int] = {}
         self._by_line: dict[Line, int] = {}
@@ -160,7 +160,7 @@ class Guest:
             why = f"host {self.host} cannot take part: {error}"
             self._post(Opened(readable(why)))
             return
-        self._post(Opened("", self._lock < 0, openfiles.limit()))
+        self._post(Opened("", self._lock < 0, files.descriptor_limit()))
 
     def _prepare(self, message: Open) -> None:
         place, cwd = message.place, os.fsdecode(message.place.cwd)
@@ -180,7 +180,7 @@ class Guest:
         self._on_open(self, message.session)
         self.mark = message.session
         near = machine.accepted(message.near)
-        self._directory, self._lock = (near, -1) if near else directories.make()
+        self._directory, self._lock = (near, -1) if near else files.make_directory()
         nursery = Nursery(
             self._loop,
             python=python,
@@ -250,7 +250,7 @@ class Guest:
             self._note_leftovers(process)
         fds = [file_of(data) for data in message.parcels]
         if message.segment is not None:
-            more = [self._segments.get(*message.segment)]
+            more = self._groups.get(*message.segment)
             self._loop.post(process.line, message.message, more)
         else:
             self._loop.post(process.line, message.message, fds)
@@ -365,7 +365,7 @@ class Guest:
             self._site.close()
             self._leftovers.end()
         self._resources.forget(self.mark)
-        self._segments.close()
+        self._groups.close()
         self._remove_directory()
         self._on_end(self)
 
@@ -378,7 +378,7 @@ class Guest:
 
     def tidy_up(self) -> bool:
         """Remove the directory, if it is there still. Whether it is gone."""
-        if self._lock >= 0 and directories.remove(self._directory):
+        if self._lock >= 0 and files.remove_directory(self._directory):
             self._unlock()
         return self._lock < 0
 

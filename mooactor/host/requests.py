@@ -231,8 +231,11 @@ class Requests:
             return
         reply = Reply(request.rid, True)
         if line.polled:
-            fd = self._home.segments.get(name, size)
-            self._home.loop.post(line, reply, [fd])
+            try:
+                fds = self._home.groups.get(name, size)
+            except ValueError as error:
+                raise Refused(str(error)) from None
+            self._home.loop.post(line, reply, fds)
         else:  # its own agent has it
             reply.segment = (name, size)
             self._home.loop.post(line, reply)

@@ -149,13 +149,14 @@ class AgentClient:
 
     def shared_segment(
         self, name: str, size: int, members: int, refusal: Future
-    ) -> int:
-        """A descriptor of the named shared memory, the same for all processes.
+    ) -> list[int]:
+        """Descriptors of the learner group's memory, the same for all processes, and
+        of its agent's bell.
 
         It is sparse: `size` bytes of address space, pages as they are touched. The
-        caller owns the descriptor. While it waits for others, it keeps `refusal`, which
-        ends with the same `PlacementError` as theirs if one of the `members` processes
-        that are to share the memory is refused.
+        caller owns the descriptors. While it waits for others, it keeps `refusal`,
+        which ends with the same `PlacementError` as theirs if one of the `members`
+        processes that are to share the memory is refused.
 
         Raises:
           PlacementError: processes of another host share it already.
@@ -168,7 +169,7 @@ class AgentClient:
             raise errors.PlacementError(reply.note)
         if not fds:
             raise errors.MooError("this process has no descriptor left for the memory")
-        return fds[0]
+        return fds
 
     def read(self) -> None:
         """Act on the agent's messages. From any thread; one at a time."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mooactor.process.calls import Server
 from mooactor.process.protocol import Survey
-from mooactor.process.server import Server
 from mooactor.process.system import resident_bytes
 from mooactor.tensors.public import cuda_statistics
 

@@ -15,10 +15,20 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from mooactor.tensors.extension import ffi, lib
+from mooactor.tensors.extension import ffi, lib, missing
 from mooactor.tensors.interfaces import listen_address
-from mooactor.tensors.transports import MOST_STRIPES, MOST_THREADS, NAMES, mask_of
 
+#: In the order in which they are chosen if several are possible.
+NAMES = ("shm", "ofi", "tcp")
+#: TCP connections for each pair and direction, and threads that move bulk over them.
+MOST_STRIPES = 0 if missing is not None else lib.MOO_STRIPES_MAX
+MOST_THREADS = 0 if missing is not None else lib.MOO_THREADS_MAX
+
+_BITS: dict[str, int] = (
+    {}
+    if missing is not None
+    else {name: getattr(lib, f"MOO_TRANSPORT_{name.upper()}") for name in NAMES}
+)
 VARIABLE = "MOOACTOR_TRANSPORT"
 BIND = "MOOACTOR_BIND"
 STRIPES = "MOOACTOR_STRIPES"
@@ -184,6 +194,30 @@ def _has_rdma() -> bool:
 
 
 # -- for C -----------------------------------------------------------------
+
+
+def mask_of(names: Iterable[str]) -> int:
+    """Their bits, for C.
+
+    Raises:
+      ValueError: one is unknown, or there are none.
+    """
+    mask = 0
+    for name in names:
+        if name not in _BITS:
+            raise ValueError(
+                f"{name!r} is not a transport: use some of {', '.join(NAMES)}"
+            )
+        mask |= _BITS[name]
+    if not mask:
+        raise ValueError(f"no transport is allowed: give some of {', '.join(NAMES)}")
+    return mask
+
+
+def name_of(bit: int) -> str | None:
+    """The transport of one bit; None for 0."""
+    return next((name for name, known in _BITS.items() if known == bit), None)
+
 
 _DRIVER = "/dev/nvidiactl"  # exists where NVIDIA's driver is loaded
 

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from mooactor.cli import main
-from mooactor.cluster.launch import kubernetes, slurm
-from mooactor.cluster.launch.targets import LaunchError
 from tests.cluster.kubernetes_schema import faults
 
 Objects = dict[str, Any]  # by kind
@@ -147,10 +145,10 @@ def test_a_secret_that_exists_is_named_only(manifest: Manifest) -> None:
     assert key["valueFrom"]["secretKeyRef"]["name"] == "ours"
 
 
-def test_a_name_that_a_job_cannot_have_is_refused() -> None:
+def test_a_name_that_a_job_cannot_have_is_refused(refusal: Refusal) -> None:
     for name in ("Train", "1a", "a" * 53, "a_b", "-a", "a-"):
-        with pytest.raises(LaunchError, match="cannot name a Job"):
-            kubernetes.manifest(name=name, hosts=1, image="i", words=["a.py"])
+        why = refusal(*IMAGE, "--hosts", "1", f"--name={name}", "a.py")
+        assert "cannot name a Job" in why
 
 
 def test_a_batch_script_has_the_options_of_the_command(batch: Batch) -> None:
@@ -198,10 +196,10 @@ def test_a_script_that_is_missing_is_refused_unless_it_may_be_on_the_nodes(
         assert "srun" in batch("--nodes", "2", *words)
 
 
-def test_an_option_that_would_leave_its_line_is_refused() -> None:
+def test_an_option_that_would_leave_its_line_is_refused(refusal: Refusal) -> None:
     for option in ("--comment=two words", "qos=high", "--a=b\nrm x"):
-        with pytest.raises(LaunchError, match="no option of sbatch"):
-            slurm.directives(nodes=1, job_name="a", more=[option])
+        why = refusal("slurm", "--nodes", "1", f"--sbatch={option}", "a.py")
+        assert "no option of sbatch" in why
 
 
 def test_a_machine_without_sbatch_says_where_to_go(

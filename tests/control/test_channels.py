@@ -128,8 +128,8 @@ def test_a_listener_that_raises_loses_nothing(pair: tuple[Node, Node]) -> None:
     class Picky(Recorder):
         def handle(self, channel, message):  # type: ignore[no-untyped-def]
             super().handle(channel, message)
-            if message["n"] % 3 == 0:
-                raise RuntimeError(message["n"])
+            if self.numbers[-1] % 3 == 0:
+                raise RuntimeError(self.numbers[-1])
 
     picky = Picky()
     other.accept = picky.accept

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from mooactor.cli.doctor.finding import Finding, broken, note, ok, slow
-from mooactor.process import openfiles
+from mooactor.process import files
 from mooactor.process.system import MOUNT_PROC, why_no_proc
 from mooactor.tensors.limits import memory_in_reach, memory_of_machine, processors
 
@@ -107,12 +107,12 @@ def _chosen(path: Path) -> str:
 
 def open_files() -> Finding:
     """Each actor needs descriptors in every process connected with it."""
-    limit = openfiles.reachable()
-    actors = openfiles.capacity(limit)
+    limit = files.reachable_limit()
+    actors = files.capacity(limit)
     detail = f"{limit} for each process after moo.init(): room for {actors} actors"
     if limit >= 4096:
         return ok("open files", detail)
-    return slow("open files", detail, openfiles.REMEDY)
+    return slow("open files", detail, files.REMEDY)
 
 
 def processes() -> Finding:

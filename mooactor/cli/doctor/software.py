@@ -73,7 +73,7 @@ def cuda() -> Finding:
     question = "import torch; print(torch.cuda.is_available(), torch.version.cuda)"
     available, _, built_for = _output(sys.executable, "-c", question).partition(" ")
     if available == "True":
-        tried = _output(sys.executable, "-m", "mooactor.tensors.cuda.check")
+        tried = _output(sys.executable, "-m", "mooactor.tensors.cuda.peer_access")
         if tried == "can open it":
             return ok("CUDA", f"{built_for}; tensors cross within the GPU")
         why = tried or "the trial failed"

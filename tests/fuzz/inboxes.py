@@ -35,7 +35,7 @@ class Inbox:
         assert eventually(lambda: two.agent.members[self.guest._actor_id].place)
         place = two.agent.members[self.guest._actor_id].place
         assert place is not None
-        self.address = str(place["address"])
+        self.address = place.address
         two.agent.complete = True
         self._before_contact()
         self.pid: int = self.guest.pid()

@@ -37,7 +37,7 @@ def guest(two: Hosts) -> Any:
 def address_of(two: Hosts, guest: Any) -> str:
     place = two.agent.members[guest._actor_id].place
     assert place is not None
-    return str(place["address"])
+    return place.address
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -28,7 +28,7 @@ def python() -> Finding:
 
 def dependencies() -> Finding:
     """The four packages that mooactor requires."""
-    names = ("pyzmq", "cffi", "cloudpickle", "numpy")
+    names = ("pyzmq", "cffi", "cloudpickle", "msgspec", "numpy")
     try:
         found = ", ".join(f"{n} {importlib.metadata.version(n)}" for n in names)
     except importlib.metadata.PackageNotFoundError as error:

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mooactor.control.lifeline import Lifeline
-from mooactor.host import janitor, leftovers
+from mooactor.host import leftovers
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
 from mooactor.host.logs import Logs
@@ -77,7 +77,7 @@ class Agent:
         """The driver has said what session this is."""
         if config.cluster is None:
             return
-        from mooactor.host.joining import join  # only here: it loads ZeroMQ
+        from mooactor.host.cluster import join  # only here: it loads ZeroMQ
 
         self._cluster = join(self.home, self._loop, config)
 
@@ -132,7 +132,7 @@ def main(fd: int, driver_process: int) -> None:
     loop = EventLoop()
     nursery = Nursery(loop)
     nursery.fork_zygote()  # first: it imports while the agent gets ready
-    janitor.start(os.environ[leftovers.VARIABLE])
+    leftovers.start(os.environ[leftovers.VARIABLE])
     # A terminal may be set to stop background processes that write to it.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     agent = Agent(Lifeline(socket.socket(fileno=fd)), loop, nursery, driver_process)

@@ -30,8 +30,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from mooactor.host.restarts import RestartBudget
-from mooactor.process.supervision import Supervision, When
+from mooactor.process.supervision import Restart, Supervision, When
 
 # How a child's process ended: "clean" is exit code 0, "requested" an end that somebody
 # asked for, so that it stays away.
@@ -235,3 +234,34 @@ class Roster:
 
 def _settled(member: _Member) -> bool:
     return member.phase in (Phase.RUNNING, Phase.OVER)
+
+
+LONGEST_BACKOFF_S = 60.0  # unless the first back-off is longer already
+MOST_RESTARTS = 0xFFFF  # of one actor in its life: its process ids have room for these
+
+
+class RestartBudget:
+    """The restarts that a policy still allows; times are monotonic seconds."""
+
+    def __init__(self, policy: Restart | None) -> None:
+        self._policy = policy
+        self._times: deque[float] = deque()
+
+    def allows(self, now: float) -> bool:
+        """Whether there is a next restart now."""
+        policy = self._policy
+        if policy is None:
+            return False
+        while self._times and now - self._times[0] > policy.within:
+            self._times.popleft()
+        return len(self._times) < policy.max
+
+    def take(self, now: float) -> float | None:
+        """Seconds to wait before the next restart; None if there is no next one."""
+        policy = self._policy
+        if policy is None or not self.allows(now):
+            return None
+        # 2 ** 1024 is no float, and nobody waits for years.
+        delay = policy.backoff * 2.0 ** min(len(self._times), 60)
+        self._times.append(now)
+        return min(delay, max(policy.backoff, LONGEST_BACKOFF_S))

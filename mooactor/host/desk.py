@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Message
 from mooactor.host import history
-from mooactor.host.history import History, is_meant
+from mooactor.host.history import History, Printers, is_meant
 from mooactor.host.members import Stop
-from mooactor.host.printers import Printers
 from mooactor.host.protocol import (
     OF_A_NEIGHBOR,
     TO_DESK,

@@ -34,7 +34,7 @@ from typing import Protocol
 from mooactor import errors
 from mooactor.control.complaints import say
 from mooactor.control.messages import LONGEST_S, readable
-from mooactor.host.program import HAS_ENDED
+from mooactor.host.leaving import HAS_ENDED
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.caller import Caller
 from mooactor.process.losses import summary

@@ -12,6 +12,7 @@ is news.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import os
 import selectors
@@ -247,3 +248,40 @@ class EventLoop:
             self._selector.modify(line, events, action)
         else:
             self._selector.unregister(line)
+
+
+class FarLine(abc.ABC):
+    """See `eventloop.Line`: it has no descriptor, and never keeps anything back.
+    ``number`` names it at the other end of the channel."""
+
+    polled = False
+    kept = 0  # the channel has the bound
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def fileno(self) -> int:
+        return -1
+
+    def post(
+        self, message: Message | bytes, fds: Sequence[int] = (), *, hold: bool = False
+    ) -> bool:
+        assert not isinstance(message, bytes)  # agents alone hand on what is encoded
+        self.hand_on(message, fds)
+        return False
+
+    @abc.abstractmethod
+    def hand_on(self, message: Message, fds: Sequence[int]) -> None:
+        """Send it over the channel."""
+
+    def flush(self) -> bool:
+        return False
+
+    def receive_nowait(self) -> list[Received]:
+        return []
+
+    def give_up(self) -> None:  # noqa: B027
+        """There is nothing to give up."""
+
+    def close(self) -> None:  # noqa: B027
+        """The other end hears of it otherwise, if at all."""

@@ -32,13 +32,12 @@ from mooactor.control import incarnations
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Malformed, Message, Unsendable, readable
 from mooactor.control.reach import Reach
-from mooactor.host import machine
+from mooactor.host import remote
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups
 from mooactor.host.leftovers import Leftovers
 from mooactor.host.members import OF_A_MEMBER, Stop
 from mooactor.host.nursery import Nursery
-from mooactor.host.parcels import file_of
 from mooactor.host.placement import free_on, lacks
 from mooactor.host.protocol import (
     MOST_OF_DEVICES,
@@ -71,6 +70,7 @@ from mooactor.host.site import End, LocalProcess, Process, Site
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.needs import Amount
+from mooactor.process.parcel import sealed
 
 _AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
 _MOST_OF_A_NAME = 80
@@ -179,7 +179,7 @@ class Guest:
         # home has given that guest's channel up, for it has one at a time to an agent.
         self._on_open(self, message.session)
         self.mark = message.session
-        near = machine.accepted(message.near)
+        near = remote.accepted(message.near)
         self._directory, self._lock = (near, -1) if near else files.make_directory()
         nursery = Nursery(
             self._loop,
@@ -229,7 +229,7 @@ class Guest:
             reach=self._reach,
             away=True,  # from its home
         )
-        fds = [file_of(data) for data in message.parcels]
+        fds = [sealed([data]) for data in message.parcels]
         try:
             process = self._site.start(life, fds, message.tries)
         except (OSError, TypeError) as error:
@@ -248,7 +248,7 @@ class Guest:
             return  # it has ended meanwhile
         if message.stops:
             self._note_leftovers(process)
-        fds = [file_of(data) for data in message.parcels]
+        fds = [sealed([data]) for data in message.parcels]
         if message.segment is not None:
             more = self._groups.get(*message.segment)
             self._loop.post(process.line, message.message, more)

@@ -10,16 +10,25 @@ many, at that place.
 What is kept has a bound in lines and in bytes: a progress bar may be one line of 64 KiB
 after another. Of one actor the oldest lines make way, and of all actors those of the
 one that has been silent for longest.
+
+Lines come with the label, the pid and the host of their process, as they are shown.
+Actors without a name share a label, and one that is restarted has another pid; so
+neither tells how many actors have printed: `Printers` finds the actor of a line.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control.channel import Channel
-from mooactor.host.printers import Printer
 from mooactor.host.protocol import End, LeftOut, Line
+
+if TYPE_CHECKING:
+    from mooactor.host.home import Home
+    from mooactor.host.supervised import Supervised
+
 
 _MOST_LINES = 1000  # kept of one actor
 _MOST_OF_ONE = 1 << 23  # bytes of these
@@ -30,6 +39,17 @@ _MOST_QUEUED = 1 << 22  # bytes in the channel of a reader
 _MOST_WAITING = 1 << 24  # and here, for one that is slow
 _MOST_AT_THE_END = 1 << 25  # in its channel, when the session ends
 _PAUSE_S = 0.05  # until a channel is looked at again
+
+
+class Printer(NamedTuple):
+    """A process that has printed. `actor` is the id of its actor as in ``mooactor
+    status``; empty if that is not known any more."""
+
+    label: str
+    pid: int
+    actor: str = ""
+    incarnation: int = 0
+
 
 # Of stdout (1) or stderr (2), the text, the host if it is not the home's own, and the
 # process that has printed it.
@@ -239,3 +259,37 @@ def is_meant(label: str, name: str) -> bool:
     may have colons."""
     _, colon, named = label.partition(":")
     return label == name or (bool(colon) and named == name)
+
+
+_MOST_KNOWN = 4096  # processes; then those that print are looked for again
+
+
+class Printers:
+    """Those of one session."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._known: dict[tuple[str, int], tuple[Supervised, Printer]] = {}
+
+    def of(self, label: str, pid: int, host: str) -> Printer:
+        """The process with this pid on a host, "" being the home's own.
+
+        Its last lines come before its end does, so it is still an actor's then. A pid
+        may be given again, to another actor's process.
+        """
+        known = self._known.get((host, pid))
+        if known is not None and self._is_there(known[0], pid, host):
+            return known[1]
+        for actor in self._home.alive():
+            if self._is_there(actor, pid, host):
+                found = Printer(label, pid, f"{actor.id:016x}", actor.incarnation)
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                self._known[host, pid] = actor, found
+                return found
+        return Printer(label, pid)
+
+    def _is_there(self, actor: Supervised, pid: int, host: str) -> bool:
+        sites = self._home.sites
+        where = host or sites.here.host
+        return actor.pid == pid and sites.host_of(actor.id) == where

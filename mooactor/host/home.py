@@ -26,26 +26,22 @@ from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Message
 from mooactor.host import leaving
-from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.formations import Formations
 from mooactor.host.groups import Groups
-from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes
+from mooactor.host.leaving import HAS_ENDED, named
+from mooactor.host.lifetimes import STOP_GRACE_S, Bonds, Lifetimes, Tombstones
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
-from mooactor.host.placeless import Placeless
 from mooactor.host.placement import NoPlace, reasons
-from mooactor.host.program import HAS_ENDED, named
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests
-from mooactor.host.shelf import Shelf
 from mooactor.host.site import End, Process, is_full
 from mooactor.host.sites import Sites
+from mooactor.host.spawning import Placeless, Shelf
 from mooactor.host.supervised import Supervised, SupervisedState
-from mooactor.host.supervisors import Supervisors, explained
-from mooactor.host.survey import Surveys
-from mooactor.host.teams import Teams
-from mooactor.host.tombstones import Tombstones
+from mooactor.host.supervisors import Supervisors, Teams, explained
+from mooactor.host.watching import Surveys
 from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import files
 from mooactor.process.deaths import bury

@@ -10,7 +10,7 @@ Invariants:
 * All guests reserve from one account, the host's.
 * Whatever ends the agent ends every process that it has started: they hold its
   lifelines, and the kernel kills them with it. Their directories are removed, and what
-  they had started by other means is killed, by the agent, or by its `janitor`.
+  they had started by other means is killed, by the agent, or by its janitor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
 from mooactor.control.reach import Reach, listening
-from mooactor.host import janitor, leftovers
+from mooactor.host import leftovers
 from mooactor.host.agent import kill_children
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome, Guest
@@ -81,7 +81,7 @@ class Keeper:
             raise OSError(f"this machine cannot be a host: {why}; {MOUNT_PROC}")
         adopt_orphans()
         files.raise_limit()
-        self._janitor = janitor.start(leftovers.AGENT)
+        self._janitor = leftovers.start(leftovers.AGENT)
         self._resources = Resources.of_this_host(
             cpus=offer.cpus, gpus=offer.gpus, memory=offer.memory
         )

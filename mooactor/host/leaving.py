@@ -4,9 +4,13 @@
 A member that ends in good order says `farewell` when it closes its channels, to brokers
 and to the homes of sessions. Every other reason for which a channel to it ends is how
 it was lost.
+
+A session's program ends, too; `called` and `named` are what others are told of it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from mooactor.process.exits import ExitRecord
 
@@ -64,3 +68,18 @@ class Absent:
     def of(self, host: str) -> str:
         """What has become of it; empty if it is there, or never was."""
         return self._reasons.get(host, "")
+
+
+HAS_ENDED = "has ended"  # what it did, if nothing more is known
+_MOST_OF_A_NAME = 200  # characters: the end of a path says more than its beginning
+
+
+def called(argv: Sequence[bytes]) -> str:
+    """By its command line."""
+    return b" ".join(argv[:1]).decode(errors="replace") or "an interactive program"
+
+
+def named(argv: Sequence[bytes], pid: int | None, host: str) -> str:
+    """The same, with its process, for those who may know several."""
+    what = "python -c" if argv[:1] == [b"-c"] else called(argv)[-_MOST_OF_A_NAME:]
+    return f"{what} ({f'pid {pid} ' if pid else ''}on host {host})"

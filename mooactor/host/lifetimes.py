@@ -15,21 +15,39 @@ Invariants:
   `moo.kill`, stay what they are.
 * A process that waits for an end is told when neither the actor nor what it owned will
   run again.
+
+Invariants of links, which `moo.link` makes:
+
+* A link is between two actors, in both directions, and outlasts their restarts. It
+  ends when one of the two is over, or with `moo.unlink`.
+* An abnormal end of one ends the processes of all that are linked with it, directly or
+  through others, at once and once: their deaths lead back to nobody. What comes after
+  is up to the policy or the supervisor of each.
+* An end is normal if the actor was stopped or exited with code 0. The end of the
+  session spreads nothing.
+
+Of actors that will not run again, `Tombstones` keeps the records of their ends. A
+restarted supervisor finds its children's records, so these stay while they are in its
+books; and while somebody waits for the end of what an actor owned, so does that actor.
+Of the others the oldest go, and are as if they had never been.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mooactor.errors import Kind
+from mooactor.host.eventloop import Line
 from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord, Unwanted
-from mooactor.process.protocol import Stop
+from mooactor.process.protocol import Link, Request, Stop, Unlink
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
+
 
 STOP_GRACE_S = 3.0
 
@@ -169,3 +187,102 @@ class Lifetimes:
         """The session is over."""
         for actor in self._home.alive():
             self.kill(actor, "session")
+
+
+class Bonds:
+    """The links of a session's actors."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def operations(self) -> dict[type[Request], Callable[[Line, Any, list[int]], None]]:
+        """The requests of any process."""
+        return {Link: self._link, Unlink: self._unlink}
+
+    def _link(self, line: Line, request: Link, fds: list[int]) -> None:
+        pair = self._pair(request)
+        over = [i for i, actor in enumerate(pair) if actor is None or actor.over]
+        one, other = pair
+        if not over and one is not None and other is not None and one is not other:
+            one.bonds.add(other)
+            other.bonds.add(one)
+        self._home.loop.reply(line, request.rid, over[0] if over else None)
+
+    def _unlink(self, line: Line, request: Unlink, fds: list[int]) -> None:
+        one, other = self._pair(request)
+        if one is not None and other is not None:
+            one.bonds.discard(other)
+            other.bonds.discard(one)
+        self._home.loop.reply(line, request.rid, True)
+
+    def _pair(self, request: Link | Unlink) -> list[Supervised | None]:
+        return [self._home.actor_of(one) for one in (request.id, request.other)]
+
+    def led_to(self, actor: Supervised, record: ExitRecord) -> list[Supervised]:
+        """The actors to which this end of its process spreads: all that are linked with
+        it, directly or through others. None if the end was normal, or came over a link
+        itself: of actors that die together only the first looks for the others."""
+        is_over_a_link = actor.fate is not None and actor.fate.kind == "link"
+        if is_over_a_link or self._home.ending or _is_normal(record):
+            return []
+        seen, found = {actor}, [actor]
+        for one in found:  # which grows meanwhile
+            fresh = [other for other in one.bonds if other not in seen]
+            seen.update(fresh)
+            found += fresh
+        return found[1:]
+
+    def spread(
+        self, actor: Supervised, record: ExitRecord, others: list[Supervised]
+    ) -> None:
+        """Its process has ended: end those of the `others`, as `led_to` gave them while
+        it was not over yet."""
+        for other in others:
+            fate = ExitRecord.follows("link", actor.label, record)
+            self._home.lifetimes.fell(other, fate)
+
+    def drop(self, actor: Supervised) -> None:
+        """It is over: so are its links."""
+        for other in actor.bonds:
+            other.bonds.discard(actor)
+        actor.bonds.clear()
+
+
+def _is_normal(record: ExitRecord) -> bool:
+    return record.kind == "stopped" or (record.kind == "exit" and not record.exitcode)
+
+
+_MOST = 1 << 14
+
+
+class Tombstones:
+    """Those of one session."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._dead: deque[Supervised] = deque()  # about in the order of their ends
+
+    def add(self, actor: Supervised) -> None:
+        """It will not run again: drop what only a living one needs, and its names."""
+        home = self._home
+        payload, snapshot = actor.payload, actor.snapshot
+        actor.over_now()
+        del home.living[actor.id]
+        home.sites.unplace([actor.id])
+        home.whereabouts.forget(actor)
+        home.names.free(actor)
+        home.bonds.drop(actor)
+        home.shelf.drop(payload)
+        home.shelf.drop(snapshot)
+        home.lifetimes.release(actor)
+        self._dead.append(actor)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        # Two at most, for those that cannot go now are looked at again and again.
+        for _ in range(min(2, len(self._dead) - _MOST)):
+            oldest = self._dead.popleft()
+            if oldest.gone and oldest.member is None:
+                del self._home.actors[oldest.id]
+            else:
+                self._dead.append(oldest)

@@ -20,31 +20,36 @@ other one (`neighbor`), and answers those that have one to it (`visitors`). Inva
   its neighbor at once, also if the broker's news of it is late; and when a neighbor is
   lost, its channels to this home are closed. So no process calls one that takes it for
   dead, and would not answer.
+
+* What processes of this session take for dead stays dead to them: `Presumed`. A process
+  sends such a one nothing any more, answers included. So if that session is found
+  again, its processes must not call this one.
+* The ends of lost actors of other sessions are told to later askers, too: `Departed`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mooactor.control.keys import actor_of
+from mooactor.control.messages import Message
 from mooactor.control.node import Node
-from mooactor.host.departed import Departed
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.members import Row
 from mooactor.host.membership import Membership
 from mooactor.host.names import STARTING, Names
-from mooactor.host.neighbor import Neighbor
-from mooactor.host.polls import Polls
-from mooactor.host.presumed import Presumed
-from mooactor.host.protocol import Refused
+from mooactor.host.neighbor import MOST, Asker, Neighbor
+from mooactor.host.protocol import Poll, Refused
 from mooactor.process.exits import ExitRecord
 from mooactor.process.protocol import Locate, Served, Watch
 
 if TYPE_CHECKING:
     from mooactor.host.visitors import Visitor
+
 
 _SETTLED_S = 5.0  # a session whose home is stopped is not waited for any longer
 _OVER = "it has ended"  # to the other sessions
@@ -274,3 +279,111 @@ class Neighbors:
             return True
         self._claims[name] = STARTING
         return False
+
+
+#: Hears who has answered with a value that is not None, and that value; None and None
+#: if nobody has.
+Done = Callable[[Neighbor | None, Any], None]
+
+
+@dataclass
+class _Poll:
+    done: Done
+    open: set[Neighbor]  # those that have not answered
+
+
+class Polls:
+    """Those that are not over. One is over when all have answered, or one has with a
+    value that is not None. A neighbor that is lost knows nothing."""
+
+    def __init__(self) -> None:
+        self._polls: dict[int, _Poll] = {}
+        self._numbers = 0
+
+    def ask(
+        self,
+        neighbors: Iterable[Neighbor],
+        done: Done,
+        *,
+        name: str | None = None,
+        actor_id: int | None = None,
+    ) -> None:
+        """Who has that name, or that actor?"""
+        self._numbers += 1
+        number = self._numbers
+        poll = self._polls[number] = _Poll(done, set(neighbors))
+        for neighbor in list(poll.open):
+            neighbor.poll(Poll(number, name, actor_id))
+        self._end_if_over(number)
+
+    def answered(self, neighbor: Neighbor, number: int, value: Any) -> None:
+        """One has answered a question; None: it knows nothing of that."""
+        poll = self._polls.get(number)
+        if poll is None or neighbor not in poll.open:
+            return
+        poll.open.discard(neighbor)
+        if value is not None:
+            del self._polls[number]
+            poll.done(neighbor, value)
+        else:
+            self._end_if_over(number)
+
+    def lost(self, neighbor: Neighbor) -> None:
+        """It answers nothing any more."""
+        for number in list(self._polls):
+            self.answered(neighbor, number, None)
+
+    def _end_if_over(self, number: int) -> None:
+        poll = self._polls.get(number)
+        if poll is not None and not poll.open:
+            del self._polls[number]
+            poll.done(None, None)
+
+
+_MOST_DEAD = 1 << 12  # kept for each process; after that the oldest are forgotten
+
+
+class Presumed:
+    """Those of one home's processes, by their lines."""
+
+    def __init__(self) -> None:
+        self._dead: dict[Line, dict[int, None]] = {}  # oldest first
+
+    def add(self, line: Line, process_id: int) -> None:
+        """The process at the end of `line` hears that this one is dead."""
+        dead = self._dead.setdefault(line, {})
+        dead[actor_of(process_id)] = None
+        if len(dead) > _MOST_DEAD:
+            del dead[next(iter(dead))]
+
+    def has(self, line: Line, process_id: int) -> bool:
+        """Whether that process takes this one for dead."""
+        return actor_of(process_id) in self._dead.get(line, ())
+
+    def forget(self, line: Line) -> None:
+        """A process of this session is gone."""
+        self._dead.pop(line, None)
+
+
+class Departed:
+    """Those that this home knew of, by id, with the cause of their end."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, tuple[str, ExitRecord]] = {}  # oldest first
+
+    def add(self, labels: Mapping[int, str], record: ExitRecord) -> None:
+        """The session that had these actors is lost."""
+        for actor_id, label in labels.items():
+            self._ends.pop(actor_id, None)
+            self._ends[actor_id] = label, record
+        while len(self._ends) > MOST:
+            del self._ends[next(iter(self._ends))]
+
+    def answer(self, request: Served) -> list[Message] | None:
+        """What somebody hears who asks for one of them; None: it is none of them."""
+        end = self._ends.get(actor_of(request.id))
+        if end is None:
+            return None
+        asker, (label, record) = Asker(0), end
+        asker.note(request, label)
+        return asker.last_words(record)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mooactor.control.messages import Message
 from mooactor.control.reliable import MAX_QUEUED, Data
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.parcels import contents
+from mooactor.process.parcel import contents
 
 if TYPE_CHECKING:  # it loads ZeroMQ, for which an agent alone has no use
     from mooactor.control.channel import Channel

@@ -16,7 +16,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mooactor.host import devices
+from mooactor.host import resources
 from mooactor.process.needs import ROUNDING, Amount, Needs
 
 _MOST_REASONS = 3  # of hosts that have refused
@@ -71,7 +71,7 @@ def choose(
         best = min(room, key=_packed if needs.pack else _spread)
         best.free -= needs.amount
         if best.shares is not None:
-            best.shares = devices.without(best.shares, needs.amount.gpus)
+            best.shares = resources.without(best.shares, needs.amount.gpus)
         best.load += max(0.0, 1.0 - needs.amount.cpus)
         found.append(next(one for one in possible if one.name == best.name))
     return found
@@ -97,7 +97,7 @@ def _has_shares(shares: Sequence[float] | None, gpus: float) -> bool:
     """Whether that many GPUs, or a part of one, can be had together."""
     if shares is None or not gpus:
         return True
-    return devices.chosen_of(shares, gpus) is not None
+    return resources.chosen_of(shares, gpus) is not None
 
 
 def _spread(one: Candidate) -> tuple[Any, ...]:

@@ -66,7 +66,7 @@ class Refused(Exception):
 
 
 class Invitation(msgspec.Struct):
-    """To use a session's directory, for an agent on the same machine: see `machine`."""
+    """To use a session's directory, for an agent on the same machine: see `remote`."""
 
     machine: Annotated[list[Text], Meta(max_length=16)]
     directory: Path

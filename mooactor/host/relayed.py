@@ -17,8 +17,8 @@ from mooactor.control.channel import Channel
 from mooactor.control.reliable import Data
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.output import LineReader
-from mooactor.host.parcels import contents
 from mooactor.host.protocol import OfAProcess, OverLine, Printed
+from mooactor.process.parcel import contents
 
 _MOST_KEPT = 1 << 21
 _MOST_PRINTED = 1 << 19  # bytes that the home has not handled yet: it takes 10 ms

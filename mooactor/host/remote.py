@@ -4,21 +4,26 @@
 The messages between a home and a `guest.Guest`, over one channel, are those of
 `protocol`. When the channel closes, the home takes all processes of it for
 dead, and the guest kills them: neither asks the other.
+
+A driver and a `mooactor host` may well run side by side. Then the processes of both
+talk through sockets in the directory of the session, and share memory, as on one host.
+Host names tell nothing of that; an `Invitation` has what is compared: the kernel's boot
+id, the namespaces that matter, the name in `HOST_ID` (which plays several hosts on one
+machine), and the directory itself, which must be the same one and the user's own.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from mooactor.control.messages import Malformed, Message, encode
-from mooactor.host.eventloop import EventLoop
-from mooactor.host.farline import FarLine
+from mooactor.control.messages import Malformed, Message, encode, readable
+from mooactor.host.eventloop import EventLoop, FarLine
 from mooactor.host.outbox import Outbox
-from mooactor.host.parcels import file_of
 from mooactor.host.protocol import (
     TO_HOME,
     Born,
@@ -28,6 +33,7 @@ from mooactor.host.protocol import (
     Dying,
     Exited,
     Failed,
+    Invitation,
     Kill,
     Leave,
     Lost,
@@ -45,6 +51,7 @@ from mooactor.host.protocol import (
 )
 from mooactor.host.site import End, Family, Process
 from mooactor.process.needs import Amount
+from mooactor.process.parcel import sealed
 from mooactor.process.protocol import Life, Reply, Stop
 
 if TYPE_CHECKING:
@@ -245,7 +252,7 @@ class RemoteSite:
 
     def _of_process(self, process: RemoteProcess, message: OfAProcess) -> None:
         if isinstance(message, OverLine):
-            fds = [file_of(data) for data in message.parcels]
+            fds = [sealed([data]) for data in message.parcels]
             self._loop.arrived(process.line, message.message, fds)
         elif isinstance(message, Born):
             process.pid, process.cores = message.pid, message.cores
@@ -295,3 +302,41 @@ class RemoteSite:
                 self._let_go(process)
                 self._news.host_lost(process, why, begun)
         self._news.site_closed(self, why)
+
+
+HOST_ID = "MOOACTOR_HOST_ID"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_NAMESPACES = ("net", "pid", "user")  # a mount namespace shows in the directory
+
+
+def _here() -> list[str]:
+    with open(_BOOT_ID) as file:
+        boot = file.read().strip()
+    spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in _NAMESPACES]
+    return [boot, *spaces, readable(os.environ.get(HOST_ID, ""))]
+
+
+def invitation(directory: str) -> Invitation | None:
+    """To use this directory, for an agent that can."""
+    try:
+        found = os.stat(directory)
+        here = _here()
+    except OSError:
+        return None  # there is no /proc, say
+    return Invitation(here, os.fsencode(directory), found.st_dev, found.st_ino)
+
+
+def accepted(invitation: Invitation | None) -> str | None:
+    """The directory, if it can be used from here."""
+    if invitation is None:
+        return None
+    directory = os.fsdecode(invitation.directory)
+    try:
+        found = os.stat(directory)
+        same = (invitation.device, invitation.inode) == (found.st_dev, found.st_ino)
+        if invitation.machine != _here() or not same:
+            return None
+    except (OSError, ValueError):
+        return None
+    ours = found.st_uid == os.geteuid() and os.access(directory, os.W_OK | os.X_OK)
+    return directory if ours else None

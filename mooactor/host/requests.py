@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor.control.messages import Head, Malformed, head_of, readable
 from mooactor.errors import MooError
-from mooactor.host.births import Births
 from mooactor.host.eventloop import Line
+from mooactor.host.leaving import HAS_ENDED
 from mooactor.host.lifetimes import STOP_GRACE_S
-from mooactor.host.program import HAS_ENDED
 from mooactor.host.protocol import Refused
+from mooactor.host.spawning import Births
 from mooactor.host.supervised import Supervised
 from mooactor.host.watching import Watching
 from mooactor.process import protocol

@@ -28,7 +28,7 @@ from mooactor.host.ending import (
     ended_by,
     reason,
 )
-from mooactor.host.program import HAS_ENDED
+from mooactor.host.leaving import HAS_ENDED
 from mooactor.process import files, signals
 from mooactor.process.actor import debugger
 from mooactor.process.agent_client import AGENT_DIED

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from mooactor.host import devices
+from mooactor.host import resources
 from mooactor.host.eventloop import EventLoop, Line, Listener
 from mooactor.host.logs import Output, prefix_of
 from mooactor.host.nursery import Child, Nursery
@@ -113,7 +113,7 @@ class LocalProcess:
 
     @property
     def cuda_visible_devices(self) -> str | None:
-        return devices.set_for(unpacked(self.child.life.env))
+        return resources.set_for(unpacked(self.child.life.env))
 
     @property
     def line(self) -> Line:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from mooactor.host.children import RestartBudget
 from mooactor.host.eventloop import Line
-from mooactor.host.restarts import RestartBudget
 from mooactor.host.site import Process
 from mooactor.process.exits import ExitRecord, Unwanted
 from mooactor.process.parcel import Parcel
 from mooactor.process.protocol import Died, Event, Row, Spawn, death_notice
 
 if TYPE_CHECKING:
-    from mooactor.host.teams import Membership, Team
+    from mooactor.host.supervisors import Membership, Team
 
 
 class SupervisedState(Enum):
@@ -45,7 +45,7 @@ class Supervised:
     unwanted: Unwanted = ""
     ending: bool = False  # its process is dead, and its last words are read
     # It starts as soon as nothing runs that it owned, and there is a place for it; see
-    # `placeless`.
+    # `spawning.Placeless`.
     due: bool = False
     # Of hosts that have not taken its next process: why, by host, in their order.
     denials: dict[str, str] = field(default_factory=dict)

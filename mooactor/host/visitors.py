@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from mooactor.control.channel import Channel
 from mooactor.control.keys import actor_of
 from mooactor.control.messages import Message, encode, readable
-from mooactor.host.eventloop import Line
-from mooactor.host.farline import FarLine
+from mooactor.host.eventloop import FarLine, Line
 from mooactor.host.names import STARTING
 from mooactor.host.protocol import (
     MOST_OF_AN_END,

@@ -49,7 +49,7 @@ from mooactor.control import generators
 from mooactor.control.lifeline import Lifeline, LifelineClosed
 from mooactor.control.messages import Decoder, Id, Message, Names, Path, Paths, Text
 from mooactor.host import pages
-from mooactor.host.starts import Starts, note_pid
+from mooactor.host.pages import Starts, note_pid
 from mooactor.process import signals
 from mooactor.process.actor import finalize, threads
 from mooactor.process.actor.life import live

@@ -108,6 +108,34 @@ def is_sealed(fd: int) -> bool:
         return False  # no memory file
 
 
+def contents(fd: int) -> bytes | memoryview:
+    """All bytes of the file; its position does not matter. Those of a sealed one are
+    mapped. Others are copied: the file may become shorter, and a process that reads a
+    mapping beyond the end of its file is killed.
+
+    Raises:
+      OSError: it cannot be read, or ends early.
+    """
+    if is_sealed(fd):
+        try:
+            return mapped(fd, mmap.PROT_READ)
+        except (OSError, ValueError):
+            pass  # it is empty, or no descriptor is left for the mapping
+    return _copy(fd)
+
+
+def _copy(fd: int) -> bytes:
+    size = os.fstat(fd).st_size
+    pieces, at = [], 0
+    while at < size:
+        piece = os.pread(fd, size - at, at)
+        if not piece:
+            raise OSError(f"a parcel of {size} bytes ends after {at}")
+        pieces.append(piece)
+        at += len(piece)
+    return b"".join(pieces)
+
+
 def unpack(parcel: Parcel) -> Any:
     """Decode the value. The parcel may be closed afterwards; the value keeps its
     memory.

@@ -18,9 +18,7 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Message, encode
 from mooactor.control.reliable import Data
 from mooactor.host.cluster import Offer
-from mooactor.host.devices import Devices
-from mooactor.host.eventloop import EventLoop
-from mooactor.host.farline import FarLine
+from mooactor.host.eventloop import EventLoop, FarLine
 from mooactor.host.home import Home
 from mooactor.host.leaving import Absent
 from mooactor.host.logs import Logs
@@ -35,7 +33,7 @@ from mooactor.host.protocol import (
     Reserved,
 )
 from mooactor.host.remote import RemoteSite
-from mooactor.host.resources import Resources
+from mooactor.host.resources import Devices, Resources
 from mooactor.host.sites import Sites
 from mooactor.process.exits import ExitRecord
 from mooactor.process.needs import Amount, Needs

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from mooactor.host.devices import Devices
 from mooactor.host.protocol import Leave, Opened, Reserve, Reserved
-from mooactor.host.resources import Resources
+from mooactor.host.resources import Devices, Resources
 from mooactor.process.needs import Amount, Needs
 from mooactor.process.protocol import Reply, Unreserve
 from mooactor.process.protocol import Reserve as Places

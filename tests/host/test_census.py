@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.host.census import SETTLED_S, Census
+from mooactor.host.membership import SETTLED_S, Census
 from tests.cluster.clusters import Cluster
 from tests.cluster.rows import row
 

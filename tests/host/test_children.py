@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from mooactor.host.children import How, Roster
-from mooactor.host.restarts import RestartBudget
+from mooactor.host.children import How, RestartBudget, Roster
 from mooactor.process.supervision import Restart, Strategy, Supervision
 
 STRATEGIES: list[Strategy] = ["one_for_one", "one_for_all", "rest_for_one"]

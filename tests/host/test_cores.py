@@ -5,9 +5,14 @@ from __future__ import annotations
 
 import random
 
-from mooactor.host.cores import Cores, parse_list
-from mooactor.host.devices import VARIABLE
-from mooactor.host.resources import Amount, Grant, Resources
+from mooactor.host.resources import (
+    VARIABLE,
+    Amount,
+    Cores,
+    Grant,
+    Resources,
+    parse_list,
+)
 
 
 def test_an_actor_gets_cores_of_one_node_if_one_has_enough():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooactor.host.devices import VARIABLE, Devices, set_for, visible
+from mooactor.host.resources import VARIABLE, Devices, set_for, visible
 
 
 def test_whole_ones_are_had_alone() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from mooactor.control.messages import Message
 from mooactor.host import history
-from mooactor.host.history import History
-from mooactor.host.printers import Printer
+from mooactor.host.history import History, Printer
 from mooactor.host.protocol import End, LeftOut, Line
 
 LINE = "x" * 1000

@@ -19,14 +19,12 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Message, encode
 from mooactor.control.reach import Reach
 from mooactor.host import guest as guests
-from mooactor.host.cores import Cores
-from mooactor.host.devices import Devices
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome
 from mooactor.host.keeper import Keeper, Offer
 from mooactor.host.output import LineReader
 from mooactor.host.protocol import Close, Denied, Leave, OfAProcess, Open, Start
-from mooactor.host.resources import Resources
+from mooactor.host.resources import Cores, Devices, Resources
 from mooactor.process.needs import Amount
 from mooactor.process.place import Place
 from mooactor.process.protocol import Life

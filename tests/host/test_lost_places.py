@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mooactor.host import placeless
+from mooactor.host import spawning
 from mooactor.host.placement import NoPlace, choose
 from mooactor.host.protocol import Denied, Opened, Reserved
 from mooactor.process.needs import Amount, Needs
@@ -56,7 +56,7 @@ class SupervisedHome(LoneHome):
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placeless, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(spawning, "_PAUSE_S", 0.001)
 
 
 @pytest.mark.parametrize("needs", [{"host": "b"}, {"num_cpus": 4.0}])

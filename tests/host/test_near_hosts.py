@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import mooactor as moo
-from mooactor.host import machine
+from mooactor.host import remote
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
 
@@ -91,8 +91,8 @@ def test_nothing_is_left_of_a_session_that_an_agent_beside_it_shared(beside_a):
 def test_only_the_same_directory_of_the_same_user_and_machine_is_shared(tmp_path):
     own = tmp_path / "own"
     own.mkdir(mode=0o700)
-    offered = machine.invitation(str(own))
-    assert machine.accepted(offered) == str(own)
+    offered = remote.invitation(str(own))
+    assert remote.accepted(offered) == str(own)
 
     for wrong in (
         {"inode": offered.inode + 1},
@@ -101,12 +101,12 @@ def test_only_the_same_directory_of_the_same_user_and_machine_is_shared(tmp_path
         {"directory": os.fsencode(tmp_path / "none")},
         {"directory": b"a\0b"},
     ):
-        assert machine.accepted(replace(offered, **wrong)) is None
-    assert machine.accepted(None) is None
-    assert machine.invitation(str(tmp_path / "none")) is None
+        assert remote.accepted(replace(offered, **wrong)) is None
+    assert remote.accepted(None) is None
+    assert remote.invitation(str(tmp_path / "none")) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a directory away needs root")
 def test_a_directory_of_another_user_is_not_shared(tmp_path):
     os.chown(tmp_path, 12345, 12345)
-    assert machine.accepted(machine.invitation(str(tmp_path))) is None
+    assert remote.accepted(remote.invitation(str(tmp_path))) is None

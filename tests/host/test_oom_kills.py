@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.host import oomkills
+from mooactor.host import reaper
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.oomkills import OomKills
+from mooactor.host.reaper import OomKills
 from tests.conftest import eventually
 
 
@@ -48,7 +48,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[Group]:
         directory.mkdir()
     except OSError as error:
         pytest.skip(f"no control group can be made: {error}")
-    monkeypatch.setattr(oomkills, "_KEY", b"")  # every line counts
+    monkeypatch.setattr(reaper, "_KEY", b"")  # every line counts
     made = Group(directory)
     yield made
     made.close()

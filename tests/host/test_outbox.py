@@ -14,10 +14,10 @@ from mooactor.control.messages import Unsendable
 from mooactor.control.node import Node
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.outbox import Outbox
-from mooactor.host.parcels import file_of
 from mooactor.host.protocol import Open, Said
 from mooactor.host.remote import RemoteSite
 from mooactor.process.needs import Amount
+from mooactor.process.parcel import sealed
 from mooactor.process.place import Place
 from mooactor.process.protocol import Life
 from mooactor.tensors.network import Network
@@ -89,7 +89,7 @@ def test_starts_with_large_arguments_arrive_however_many_are_posted_at_once(
     news = News()
     site, large = two.site(news), [10, 10, 10, 40, 10, 10, 10, 10, 10, 10]
     for number, mib in enumerate(large):
-        parcel = file_of(bytes(mib * _MIB))
+        parcel = sealed([bytes(mib * _MIB)])
         life = Life(1 << 16, 0, f"{number}", {}, 1, b"", b"", 1, Network())
         process = site.start(life, [parcel], holder=number, needs=Amount())
         os.close(parcel)

@@ -19,9 +19,9 @@ from mooactor.control.messages import Message, encode
 from mooactor.control.reliable import Data
 from mooactor.host import relayed
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.parcels import file_of
 from mooactor.host.protocol import TO_HOME, Closed, Exited, OverLine
 from mooactor.host.relayed import RelayedLines
+from mooactor.process.parcel import sealed
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -84,7 +84,7 @@ class Process:
 
     def say(self, *, data: int = 0, parcel: int = 0) -> None:
         """Say the next number, with so many bytes."""
-        fds = [file_of(bytes(parcel))] if parcel else []
+        fds = [sealed([bytes(parcel)])] if parcel else []
         self.mine.post(encode({"n": len(self.said), "data": bytes(data)}), fds)
         for fd in fds:
             os.close(fd)

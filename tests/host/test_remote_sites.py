@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from mooactor.control.messages import Unsendable, encode
-from mooactor.host import tombstones
-from mooactor.host.devices import Devices
+from mooactor.host import lifetimes
 from mooactor.host.logs import prefix_of
 from mooactor.host.output import MOST_LINES, TAIL_LINES
 from mooactor.host.protocol import Closed, Denied, Dying, Exited, Kill, Leave, Start
+from mooactor.host.resources import Devices
 from mooactor.host.site import End
 from mooactor.process import protocol
 from mooactor.process.needs import Amount, Needs
@@ -274,7 +274,7 @@ def test_parts_of_this_hosts_gpus_do_not_count_as_one(
 def test_the_ends_of_so_many_actors_are_known(
     lone: LoneHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tombstones, "_MOST", 3)
+    monkeypatch.setattr(lifetimes, "_MOST", 3)
     owner = lone.spawn(1, detached=True)
     lone.born("b", owner)
     lone.says("b", owner, lone.request(2))

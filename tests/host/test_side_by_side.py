@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.host.devices import VARIABLE
+from mooactor.host.resources import VARIABLE
 from mooactor.tensors.limits import cpu_quota
 from tests.cluster.launched import ROOT
 from tests.clusters import Cluster

@@ -15,7 +15,7 @@ from mooactor.actors.ref import Ref, refuse_on_loop
 from mooactor.actors.session import ensure_runtime
 from mooactor.actors.statistics import Stats, make
 from mooactor.control import codec, envelope
-from mooactor.control.interrupts import was_interrupted
+from mooactor.control.complaints import was_interrupted
 from mooactor.process import checks
 from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block

@@ -47,7 +47,7 @@ from mooactor.actors.handle import Handle, RemoteMethod
 from mooactor.actors.monitor import Monitor
 from mooactor.actors.ref import Ref, Told
 from mooactor.control import envelope
-from mooactor.control.interrupts import was_interrupted
+from mooactor.control.complaints import was_interrupted
 from mooactor.process import checks
 from mooactor.process.calls import Form, context, either, speak_for_all
 from mooactor.process.checks import shown

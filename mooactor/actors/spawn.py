@@ -15,7 +15,7 @@ from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.actors.session import ensure_runtime
 from mooactor.control import codec, script
-from mooactor.control.interrupts import was_interrupted
+from mooactor.control.complaints import was_interrupted
 from mooactor.control.keys import every_incarnation, new_process_id
 from mooactor.host import session as _session
 from mooactor.process import checks, parcel

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from mooactor import errors
 from mooactor.actors.ref import deadline_passed, end_with, refuse_on_loop
 from mooactor.control import envelope
-from mooactor.control.interrupts import was_interrupted
+from mooactor.control.complaints import was_interrupted
 from mooactor.process.calls import context
 from mooactor.process.deadlock import Wait
 from mooactor.process.objects.future import Future, Reply

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mooactor.control import exceptions, script
-from mooactor.control.interrupts import pass_interruption
+from mooactor.control.complaints import pass_interruption
 from mooactor.tensors import codec as layout
 
 # Their pickles need neither cloudpickle nor a look inside.

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mooactor.control import script
+from mooactor.control.complaints import pass_interruption
 from mooactor.control.inspection import (
     CAUSE,
     CONTEXT,
@@ -45,7 +46,6 @@ from mooactor.control.inspection import (
     slots_of,
     trace_of,
 )
-from mooactor.control.interrupts import pass_interruption
 from mooactor.errors import RemoteError, text_of
 
 #: Bytes that the parts of one exception may have.

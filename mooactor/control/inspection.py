@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import MemberDescriptorType
 from typing import Any
 
-from mooactor.control.interrupts import pass_interruption
+from mooactor.control.complaints import pass_interruption
 from mooactor.errors import text_of
 
 MAX_TEXT = 1 << 16

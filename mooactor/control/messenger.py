@@ -34,9 +34,10 @@ from typing import Any
 import zmq
 
 from mooactor.control import curve
-from mooactor.control.arrivals import Arrivals
+from mooactor.control.curve import Gate
 from mooactor.control.envelope import KEY_BYTES, prefix
 from mooactor.control.reach import Reach, bind_tcp
+from mooactor.control.strangers import Arrivals
 from mooactor.control.ways import (
     ADMISSION_MS,
     PART_BYTES,
@@ -44,7 +45,6 @@ from mooactor.control.ways import (
     Ways,
     expect_dead_paths,
 )
-from mooactor.control.zap import Gate
 from mooactor.errors import MooError
 from mooactor.tensors import extension
 

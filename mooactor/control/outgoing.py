@@ -7,23 +7,235 @@ channel go right behind the HELLO, which spares both sides a turn. In return it 
 known whether they were handled if the channel never comes to stand; and if another node
 answers the next attempt, both may have handled them. Of any other channel nothing is
 sent before it stands.
+
+Each `Attempt` to connect has a DEALER of its own, with a monitor, so no frame of one
+connection can be sent over the next. libzmq does not say why it cannot connect; a
+`Probe` does. A kernel that refuses a connection (RFC 9293, 3.10.7.1) says that the
+process which listened there is gone. A greeting of ZMTP (RFC 37) says that one with
+CURVE is there. Every other answer, and none, says nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
+import select
+import socket
 from collections.abc import Callable
 from functools import partial
 
 import zmq
 
-from mooactor.control import addresses, fingerprints, frames
-from mooactor.control.attempt import Attempt
+from mooactor.control import addresses, curve, fingerprints, frames
 from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener, Terms
-from mooactor.control.probe import CURVE, REFUSED, Probe
-from mooactor.control.readiness import Readiness
+from mooactor.control.clock import Clock
+from mooactor.control.readiness import TURN_S, Readiness
+from mooactor.control.reliable import WINDOW
 from mooactor.control.secret import TURNED_DOWN
-from mooactor.control.sockets import CONNECT_MS, Sockets
+from mooactor.control.sockets import (
+    CONNECT_MS,
+    HANDSHAKE_MS,
+    Sockets,
+    event_of,
+    has_news,
+    unmonitor,
+)
+
+REFUSED = errno.ECONNREFUSED
+CURVE = -1  # no errno
+# Signature, version 3.1, mechanism, whether it is the server, filler.
+_GREETING = b"\xff%b\x7f\3\1%b\0%b" % (bytes(8), b"CURVE".ljust(20, b"\0"), bytes(31))
+_MECHANISM = slice(12, 32)
+
+
+class Probe:
+    """One TCP connection, closed as soon as it stands, or after a greeting."""
+
+    def __init__(
+        self,
+        ready: Readiness,
+        host: str,
+        port: int,
+        answered: Callable[[int], None],
+        *,
+        greets: bool = False,
+    ) -> None:
+        """`answered` is called from the loop, at most once, with an errno: `REFUSED`, 0
+        if something listens there, or another; with `CURVE` if it `greets`, and so does
+        a server of CURVE.
+
+        Raises:
+          OSError: this process can have no more sockets, or `host` is no address here,
+            such as one of an interface that only others have.
+        """
+        self._ready = ready
+        self._answered = answered
+        self._greets = greets
+        self._heard = b""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            self._code = self._socket.connect_ex((host, port))
+        except BaseException:
+            self._socket.close()
+            raise
+        if self._code == errno.EINPROGRESS:
+            ready.watch(self._socket.fileno(), self._finish, select.EPOLLOUT)
+        else:
+            ready.soon(self._answer)
+
+    def _finish(self) -> None:
+        self._code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if not self._code and _is_itself(self._socket):
+            self._code = REFUSED
+        if self._code or not self._greets:
+            self._answer()
+            return
+        self._ready.unwatch(self._socket.fileno())
+        self._ready.watch(self._socket.fileno(), self._read)
+        self._socket.send(_GREETING)  # there is room in a new connection
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(len(_GREETING) - len(self._heard))
+        except OSError:
+            data = b""
+        self._heard += data
+        if len(self._heard) == len(_GREETING):
+            if self._heard[_MECHANISM] == _GREETING[_MECHANISM]:
+                self._code = CURVE
+        elif data:
+            return
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._socket.fileno() >= 0:
+            self.close()
+            self._answered(self._code)
+
+    def close(self) -> None:
+        """No answer is wanted any more."""
+        if self._socket.fileno() >= 0:
+            self._ready.unwatch(self._socket.fileno())
+            self._socket.close()
+
+
+def _is_itself(sock: socket.socket) -> bool:
+    """Linux can connect a socket to itself where nobody listens on a local port."""
+    try:
+        return bool(sock.getsockname() == sock.getpeername())
+    except OSError:
+        return False
+
+
+_FRAMES_AT_A_TIME = 4 * WINDOW  # more than are under way
+_HANDSHAKE_FAILURES = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_EVENTS = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | _HANDSHAKE_FAILURES
+
+
+class Attempt:
+    """A connection, or the attempt at one."""
+
+    def __init__(
+        self,
+        sockets: Sockets,
+        ready: Readiness,
+        clock: Clock,
+        target: tuple[str, int],
+        beat_s: float,
+        connect_ms: int,
+        arrived: Callable[[bytes], None],
+        failed: Callable[[bool], None],
+    ) -> None:
+        """`connect_ms`: until the kernels are connected. `arrived` gets each frame.
+        `failed` is called when the connection ends or does not come about: whether it
+        was refused after the other side had answered.
+
+        Raises:
+          ZMQError: this process can have no more sockets.
+        """
+        self._ready = ready
+        self._now = clock.now
+        self._arrived = arrived
+        self._failed = failed
+        self._turned_down = False
+        # An answer that comes no more is no refusal.
+        self._turns_late = self._now() + HANDSHAKE_MS / 1000 / 2
+        self._dealer = sockets.dealer(beat_s, connect_ms)
+        try:
+            self._monitor = sockets.monitor(self._dealer, _EVENTS)
+        except BaseException:
+            self._dealer.close(linger=0)
+            raise
+        host, _ = target
+        self._dealer.setsockopt(zmq.IPV6, ":" in host)
+        self._dealer.connect(addresses.form(*target))
+        self._fds = [int(s.getsockopt(zmq.FD)) for s in (self._dealer, self._monitor)]
+        for fd, action in zip(self._fds, (self._read, self._read_events)):
+            ready.watch(fd, action)
+            ready.soon(action)  # a socket tells of its first news to a reader only
+
+    def send(self, frame: bytes) -> bool:
+        try:
+            self._dealer.send(frame, zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def sent(self) -> None:
+        # Sending may have swallowed the sign that something has come.
+        if has_news(self._dealer):
+            self._ready.soon(self._read)
+
+    def _read(self) -> None:
+        if self._read_until(self._now() + TURN_S):
+            self._ready.soon(self._read)
+
+    def _read_until(self, end: float) -> bool:
+        """Hand on frames; whether there may be more."""
+        for _ in range(_FRAMES_AT_A_TIME):
+            if self._dealer.closed:
+                return False
+            try:
+                frame = self._dealer.recv(zmq.NOBLOCK)
+            except zmq.ZMQError:
+                return False
+            self._arrived(frame)
+            if self._now() >= end:
+                break
+        return True
+
+    def _read_events(self) -> None:
+        while not self._dealer.closed:
+            try:
+                head, _ = curve.receive_bytes(self._monitor)
+            except zmq.ZMQError:
+                return
+            event, _ = event_of(head)
+            if event & _HANDSHAKE_FAILURES:
+                self._turned_down = self._now() < self._turns_late
+            else:
+                self._ready.soon(self._finish)
+                return
+
+    def _finish(self) -> None:
+        # libzmq tells of the end just before it hands on the last frames.
+        self._read_until(math.inf)
+        if not self._dealer.closed:
+            self._failed(self._turned_down)
+
+    def close(self, linger_ms: int = 0) -> None:
+        if not self._dealer.closed:
+            for fd in self._fds:
+                self._ready.unwatch(fd)
+            unmonitor(self._dealer, self._monitor)
+            self._dealer.close(linger=linger_ms)
+
 
 ATTEMPT_S = 2.0  # then another one; libzmq's own limits are shorter
 FIRST_DELAY_S = 0.01

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 
 import zmq
 
-from mooactor.control import curve, fingerprints, frames, parts
-from mooactor.control.zap import Gate
+from mooactor.control import curve, fingerprints, frames
+from mooactor.control.curve import Gate
 from mooactor.errors import MooError
 
 MAX_SOCKETS = 1 << 16
@@ -145,7 +145,7 @@ def events_of(monitor: Socket) -> Iterator[tuple[int, int]]:
     """Those that have come by now, each with its value, without waiting."""
     while True:
         try:
-            head, _ = parts.receive_bytes(monitor)
+            head, _ = curve.receive_bytes(monitor)
         except zmq.Again:
             return
         yield event_of(head)

@@ -5,6 +5,11 @@ afford.
 libzmq gives up a handshake that takes too long, but accepts any number of connections
 meanwhile, until the process has no descriptor left for anything else. Its monitor tells
 their descriptors, and a connection that is shut down is one that libzmq closes itself.
+
+`Arrivals` does so at the inbox of a process. The cost is an event of the inbox's
+monitor for each connection that comes or goes, in the housekeeper's thread; a message
+costs nothing. While another thread holds the GIL nobody is turned away, and libzmq itself
+stops accepting when there are no descriptors left.
 """
 
 from __future__ import annotations
@@ -13,6 +18,11 @@ import resource
 import socket
 import struct
 from collections.abc import Callable
+
+import zmq
+
+from mooactor.control.sockets import events_of, monitored, unmonitor
+from mooactor.control.ways import Keeper
 
 MOST = 1 << 14  # each takes some 4 KB of memory
 #: What a listener sends to one who does not pass the handshake of CURVE (RFC 26) is
@@ -94,3 +104,31 @@ def _descriptors() -> int:
     """How many this process may have; without a limit, as good as any number."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 4 * MOST if soft == resource.RLIM_INFINITY else soft
+
+
+class Arrivals:
+    """Those at one ROUTER, which does not listen yet."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], inbox: zmq.Socket[bytes]
+    ) -> None:
+        self.strangers = Strangers(has_passed)
+        self._inbox = inbox
+        events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
+        self._monitor = monitored(context, inbox, events)
+
+    def watch(self, keeper: Keeper) -> None:
+        """From here on the housekeeper looks after them."""
+        keeper.watch(int(self._monitor.getsockopt(zmq.FD)), self._read)
+        self._read()  # a monitor tells of its first news to a reader only
+
+    def _read(self) -> None:
+        for event, fd in events_of(self._monitor):
+            if event == zmq.EVENT_ACCEPTED:
+                self.strangers.add(fd)
+            else:
+                self.strangers.discard(fd)
+
+    def close(self) -> None:
+        """Before the inbox is closed, and when no other thread uses it."""
+        unmonitor(self._inbox, self._monitor)

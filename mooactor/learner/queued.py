@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mooactor.control.interrupts import was_interrupted
+from mooactor.control.complaints import was_interrupted
 from mooactor.learner.buffers import Buffer
 from mooactor.learner.places import Place
 from mooactor.tensors.collective import SharedGroup, SharedWork

@@ -10,7 +10,7 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope
-from mooactor.control.interrupts import was_interrupted
+from mooactor.control.complaints import was_interrupted
 from mooactor.control.links import Link
 from mooactor.process.calls import context
 from mooactor.process.loops import blocks_a_loop

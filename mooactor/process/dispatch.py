@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from mooactor import errors
 from mooactor.control import envelope, script
-from mooactor.control.interrupts import was_interrupted
+from mooactor.control.complaints import was_interrupted
 from mooactor.control.messenger import Messenger
 from mooactor.process.calls import Server
 

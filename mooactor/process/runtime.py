@@ -24,7 +24,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 from mooactor.control import envelope, script
-from mooactor.control.epochs import Epochs
+from mooactor.control.envelope import Epochs
 from mooactor.control.keys import actor_of, every_incarnation, session_mark
 from mooactor.control.lifeline import Lifeline
 from mooactor.control.links import Links

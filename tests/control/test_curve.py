@@ -8,7 +8,7 @@ import zmq
 from zmq.utils import z85
 
 from mooactor.control import curve
-from mooactor.control.zap import Gate
+from mooactor.control.curve import Gate
 
 SECRET = bytes(range(32))
 

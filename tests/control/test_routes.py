@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from mooactor.control.incoming import Route
-from mooactor.control.router import Router
+from mooactor.control.acceptor import Route, Router
 from mooactor.control.sockets import Socket
 from tests.conftest import eventually
 

@@ -9,8 +9,8 @@ import zmq
 
 from mooactor.control import curve
 from mooactor.control.clock import REAL
+from mooactor.control.curve import Gate
 from mooactor.control.ways import Ways
-from mooactor.control.zap import Gate
 from mooactor.testing import VirtualClock
 from tests.control.nodes import free_port
 

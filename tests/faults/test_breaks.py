@@ -14,8 +14,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.control import envelope
-from mooactor.control.envelope import is_later, next_epoch
-from mooactor.control.epochs import Epochs
+from mooactor.control.envelope import Epochs, is_later, next_epoch
 from mooactor.process import deaths
 from mooactor.process.current import current_runtime
 from mooactor.process.exits import ExitRecord

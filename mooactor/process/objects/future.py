@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from mooactor.control import codec
-from mooactor.control.complaints import complain
+from mooactor.control.complaints import complain, was_interrupted
 from mooactor.control.inspection import drop_traceback
-from mooactor.control.interrupts import was_interrupted
 from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, MooError, text_of
 from mooactor.process.objects.holds import Claims, Hold
 from mooactor.tensors.fetches import Import

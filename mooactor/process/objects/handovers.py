@@ -40,7 +40,7 @@ from typing import Any, Protocol
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope
-from mooactor.control.interrupts import was_interrupted
+from mooactor.control.complaints import was_interrupted
 from mooactor.control.keys import died_with
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender

@@ -23,7 +23,7 @@ from time import perf_counter, sleep
 from typing import Any, TypeVar
 
 from mooactor import errors
-from mooactor.control.interrupts import was_interrupted
+from mooactor.control.complaints import was_interrupted
 from mooactor.process.objects.future import Reply
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.plane import DataPlane, owner_of

@@ -8,8 +8,8 @@ their descriptors, and a connection that is shut down is one that libzmq closes 
 
 `Arrivals` does so at the inbox of a process. The cost is an event of the inbox's
 monitor for each connection that comes or goes, in the housekeeper's thread; a message
-costs nothing. While another thread holds the GIL nobody is turned away, and libzmq itself
-stops accepting when there are no descriptors left.
+costs nothing. While another thread holds the GIL nobody is turned away, and libzmq
+itself stops accepting when there are no descriptors left.
 """
 
 from __future__ import annotations

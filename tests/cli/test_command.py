@@ -140,7 +140,7 @@ def test_a_host_that_no_broker_can_take_does_not_start(
         (["--name", "a\nb"], "--name='a\\nb' is no name of a host"),
         (["--name", "\udcff"], "is no name of a host"),
         (["--name", "x" * 256], "is no name of a host"),
-        ([f"--label=a{i}=1" for i in range(65)], "labels has a length of 65"),
+        ([f"--label=a{i}=1" for i in range(65)], "there are 65 labels"),
         (["--label", "a=" + "x" * 40_000], "the labels have 40"),
         (["--memory", "1e30"], "is no amount"),
     ):

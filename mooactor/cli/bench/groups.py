@@ -18,7 +18,7 @@ from mooactor.cli.bench import (
     startup,
     weights,
 )
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 
 GROUPS = {
     module.__name__.rpartition(".")[2]: module

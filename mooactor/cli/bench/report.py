@@ -15,7 +15,7 @@ from mooactor import __version__
 from mooactor.cli.bench import ray
 from mooactor.cli.bench.groups import groups_with, names
 from mooactor.cli.bench.row import Row, Skipped, short
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.tensors.limits import processors
 
 HEADINGS = ("work", "mooactor", "beside it", "ratio", "goal", "met")

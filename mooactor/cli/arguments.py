@@ -84,7 +84,7 @@ def _add_bench(commands: Commands) -> None:
 def _bench(options: argparse.Namespace) -> int:
     from mooactor.cli.bench import report
 
-    return report.run(options.only, quick=options.quick, as_json=options.json)
+    return report.run(options.only, options.quick, options.json)
 
 
 # -- clusters ----------------------------------------------------------------------

@@ -36,10 +36,10 @@ from mooactor.control.complaints import say
 from mooactor.host.program import HAS_ENDED
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.caller import Caller
+from mooactor.process.losses import summary
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.results import Results
 from mooactor.process.poller import Poller
-from mooactor.process.told import summary
 
 GRACE_S = 3.0
 #: The time that actors have to stop if the wait for calls has used the grace up.

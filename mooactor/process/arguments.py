@@ -18,9 +18,9 @@ from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.handovers import Handovers, placed
+from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import LARGE, Stored, size_of
-from mooactor.process.objects.unsent import NOTHING, Unsent
 
 #: So long arguments are kept for a further call that has the same.
 _KEPT_S = 1.0
@@ -94,7 +94,8 @@ class Arguments:
         if not (buffers or refs or borrowing):
             return data, flags, NOTHING
         unsent, target = Unsent(), link.process_id
-        if not (refs or borrowing.laid_out) and self._may_be_repeated(buffers, target):
+        once = not (again or refs or borrowing.laid_out)
+        if once and self._may_be_repeated(buffers, target):
             if borrowing.defines:  # another callee needs the definitions, too
                 borrowing = Borrowing(self._payloads.borrows)
                 whole = (args, kwargs) if kwargs else args

@@ -50,13 +50,12 @@ from mooactor.process.calls import (
 from mooactor.process.deadlock import DeadlockDetector, refuse_cycle
 from mooactor.process.housekeeper import Deadlines
 from mooactor.process.interface import MethodSpec
-from mooactor.process.losses import Losses, forget
+from mooactor.process.losses import Losses, forget, say_refused
 from mooactor.process.objects.future import Future, Reply
+from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.results import let_home_go
 from mooactor.process.objects.table import Stored
-from mooactor.process.objects.unsent import NOTHING, Unsent
 from mooactor.process.pending import PendingReplies
-from mooactor.process.told import say_refused
 
 if TYPE_CHECKING:
     from mooactor.process.housekeeper import Housekeeper

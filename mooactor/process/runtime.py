@@ -2,7 +2,7 @@
 """One process's part in a session, put together from its parts.
 
 The driver has one and every actor's process has one. `Runtime._put_together` shows the
-dependencies of the parts, and `handlers` which of them takes which kind of record:
+dependencies of the parts, and `dispatch` which of them takes which kind of record:
 
 * `messenger` has the sockets, `links` the actors that are known, `sender` the records
   to be sent; `poller` reads, and `dispatch` hands each record on;
@@ -32,7 +32,7 @@ from mooactor.control.messenger import Messenger
 from mooactor.control.reach import Reach
 from mooactor.control.sender import Sender
 from mooactor.errors import ActorUnavailable, MooError
-from mooactor.process import forks, handlers, statistics
+from mooactor.process import current, statistics
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.arguments import Arguments
 from mooactor.process.breaks import Breaks
@@ -41,7 +41,12 @@ from mooactor.process.calls import Server, context
 from mooactor.process.current import forked_error
 from mooactor.process.deadlock import DeadlockDetector
 from mooactor.process.deaths import Death, Deaths
-from mooactor.process.dispatch import Dispatch, Handler
+from mooactor.process.dispatch import (
+    Dispatch,
+    Handler,
+    handlers_of_an_actor,
+    handlers_of_every_process,
+)
 from mooactor.process.files import Room
 from mooactor.process.housekeeper import Callbacks, Housekeeper
 from mooactor.process.locator import Locator
@@ -90,7 +95,6 @@ class Runtime:
           AuthError: it would listen where the cluster's key does not serve.
           MooError: it cannot listen as `reach` says.
         """
-        script.begin(process_id)
         if (why := refusal_of_threads()) is not None:
             raise MooError(f"this process cannot take part in a session: {why}")
         self.reach = reach
@@ -153,6 +157,10 @@ class Runtime:
             spans_hosts=self.reach is not None,
         )
         self.sender = sender = Sender(self.messenger, links, arm)
+        script.begin(
+            self.process_id,
+            lambda other, keys: sender.post_later(other, envelope.KNOWS, 0, keys),
+        )
         self.epochs = Epochs(self.messenger.is_gone)
         self.messages = dispatch = Dispatch(
             self.key,
@@ -232,7 +240,7 @@ class Runtime:
             self.agent.tell,
         )
         self.room = Room(self.messenger, links, payloads, self.network.stripes)
-        self._handlers |= handlers.of_every_process(self)
+        self._handlers |= handlers_of_every_process(self)
         self.plane.tell = self._tell_plane
 
     def _abandon(self, future: Future, error: BaseException) -> None:
@@ -251,7 +259,7 @@ class Runtime:
         self.server = self.handovers.producer = self.deadlocks.server = server
         self.agent.on_survey = partial(statistics.of_actor, server)
         self.breaks.server = self.caller.admission.server = server
-        self.messages.begin(handlers.of_an_actor(self.process_id, server))
+        self.messages.begin(handlers_of_an_actor(self.process_id, server))
 
     def _watch(self, actor_id: int, incarnation: int) -> None:
         self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)
@@ -289,7 +297,7 @@ class Runtime:
 
     def shared_segment(
         self, name: str, size: int, members: int, refusal: Future
-    ) -> int:
+    ) -> list[int]:
         """See `AgentClient.shared_segment`."""
         return self.agent.shared_segment(name, size, members, refusal)
 
@@ -391,8 +399,8 @@ class Runtime:
             self.messenger.put(envelope.pack_record(envelope.LOST, old))
 
     def disown(self) -> None:
-        """In a process that was forked from this one: see `forks`."""
-        forks.disown(self)
+        """In a process that was forked from this one: see `current`."""
+        current.disown(self)
 
     def close(self, linger_ms: int = 500) -> None:
         """End it: pending futures fail with `ActorUnavailable`."""
@@ -416,6 +424,7 @@ class Runtime:
         self.agent.close()
         self.messenger.close(linger_ms)
         set_current(None)
+        script.begin()
         self.plane.close()
         # Data that was received keeps it alive; the runtime must not.
         self.payloads.close()

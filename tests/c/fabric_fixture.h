@@ -187,6 +187,7 @@ static inline void end_owner(struct owner *owner)
 {
     int status;
 
+    shutdown(owner->socket, SHUT_RDWR); /* later owners have copies of it */
     close(owner->socket);
     CHECK(waitpid(owner->pid, &status, 0) == owner->pid);
     CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
@@ -280,7 +281,9 @@ static inline void begin_read(struct mooi_fabric_peer *peer, uint64_t from,
                                     .bytes = bytes,
                                     .region = place->region,
                                     .patience_ms = patience_ms,
-                                    .contact_ms = CONTACT_MS,
+                                    .contact_ms = patience_ms > CONTACT_MS
+                                                      ? patience_ms
+                                                      : CONTACT_MS,
                                     .done = on_read,
                                     .cookie = reading};
 

@@ -227,16 +227,20 @@ static void read_beside_a_silent_one(struct pair *silent, struct pair *good)
  * are half received; libfabric 1.17.0 crashes if nothing is done before. */
 static void the_reads_of_others_survive_a_cut(void)
 {
+    enum { ROUNDS = 4 };
+    struct owner owner[ROUNDS];
     struct pair silent, good;
 
     if (has_hardware())
         return;
+    for (int round = 0; round < ROUNDS; round++)
+        owner[round] = start_owner(MB, 7);
     good = new_pair(32 * MB, 8);
     silent.fabric = good.fabric;
     silent.place = new_place(silent.fabric, MB);
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         good.fabric->rough = round > 0;
-        silent.owner = start_owner(MB, 7);
+        silent.owner = owner[round];
         await_owner(&silent.owner);
         silent.peer = connect_to(silent.fabric, &silent.owner);
         read_beside_a_silent_one(&silent, &good);
@@ -391,6 +395,33 @@ static void sockets_of_a_fabric_stay_in_the_range_of_ports(void)
     if (!strncmp(mooi_fabric_provider(pair.fabric), "tcp", 3))
         CHECK(found == 2); /* one serves, one reads */
     end_pair(&pair);
+}
+
+/* Each looks for free ports while the others do. */
+static void fabrics_opened_at_once_share_a_range_of_ports(void)
+{
+    enum { OWNERS = 6 };
+    struct owner owner[OWNERS];
+    struct pair pair;
+
+    first_port = 31000 + (uint32_t)getpid() % 200 * 40;
+    last_port = first_port + 4 * (OWNERS + 1) - 1;
+    for (int i = 0; i < OWNERS; i++)
+        owner[i] = start_owner(MB, 15 + (unsigned)i);
+    pair.fabric = open_fabric();
+    pair.place = new_place(pair.fabric, MB);
+    for (int i = 0; i < OWNERS; i++) {
+        pair.owner = owner[i];
+        await_owner(&pair.owner);
+        pair.peer = connect_to(pair.fabric, &pair.owner);
+        CHECK(read_now(&pair, 0, MB) == MOO_OK);
+        check_bytes(&pair.place, 0, MB, 15 + (unsigned)i);
+        mooi_fabric_forget(pair.peer);
+    }
+    free_place(&pair.place);
+    mooi_fabric_close(pair.fabric);
+    for (int i = 0; i < OWNERS; i++)
+        end_owner(&owner[i]);
 }
 
 static void a_fabric_without_a_free_port_is_refused(void)
@@ -589,6 +620,7 @@ int main(int argc, char **argv)
     RUN_ALONE(close_ends_what_is_under_way);
     RUN_ALONE(a_child_forked_in_mid_transfer_can_exit);
     RUN_ALONE(sockets_of_a_fabric_stay_in_the_range_of_ports);
+    RUN_ALONE(fabrics_opened_at_once_share_a_range_of_ports);
     RUN_ALONE(a_fabric_without_a_free_port_is_refused);
     RUN_ALONE(what_is_missing_is_said_in_one_sentence);
     RUN_ALONE(a_fabric_for_devices_reads_as_any_other);

@@ -130,6 +130,7 @@ struct mooi_fabric_peer {
     int cut;       /* we hung up: its pieces come back, to be posted again */
     int suspect;   /* its last piece failed: the connection may be broken, and
                       libfabric may not know it yet */
+    uint64_t failed_ns; /* since when, if so */
     uint64_t full; /* the turn in which it was full */
     uint64_t not_before_ns; /* it is left alone until then */
     uint64_t port; /* of which `address` is; 0: none */

@@ -33,8 +33,8 @@ static int open_addresses(struct mooi_fabric *fabric,
     return fi_av_open(fabric->domain, &attr, &port->av, NULL);
 }
 
-static int try_endpoint(struct mooi_fabric *fabric,
-                        struct mooi_fabric_port *port)
+static int open_endpoint(struct mooi_fabric *fabric,
+                         struct mooi_fabric_port *port)
 {
     int err = fi_endpoint(fabric->domain, fabric->info, &port->ep, NULL);
 
@@ -42,12 +42,22 @@ static int try_endpoint(struct mooi_fabric *fabric,
         err = fi_ep_bind(port->ep, &port->cq->fid, FI_TRANSMIT | FI_RECV);
     if (!err)
         err = fi_ep_bind(port->ep, &port->av->fid, 0);
+    return err ? err : fi_enable(port->ep);
+}
+
+static int open_all(struct mooi_fabric *fabric, struct mooi_fabric_port *port)
+{
+    int err;
+
+    memset(port, 0, sizeof *port);
+    port->fd = -1;
+    err = open_queue(fabric, port);
     if (!err)
-        err = fi_enable(port->ep);
-    if (err && port->ep) {
-        fi_close(&port->ep->fid);
-        port->ep = NULL;
-    }
+        err = open_addresses(fabric, port);
+    if (!err)
+        err = open_endpoint(fabric, port);
+    if (err)
+        mooi_fabric_port_close(port);
     return err;
 }
 
@@ -65,39 +75,25 @@ static in_port_t *socket_port_of(struct fi_info *info)
     return NULL;
 }
 
-static int open_endpoint(struct mooi_fabric *fabric,
-                         struct mooi_fabric_port *port)
+/* Every attempt has a queue of its own: when an endpoint could not be enabled,
+ * as another process took the port between its bind and its listen, libfabric
+ * 1.17 leaves it in the queue's list, closed as it is, and fi_trywait crashes. */
+int mooi_fabric_port_open(struct mooi_fabric *fabric,
+                          struct mooi_fabric_port *port)
 {
     in_port_t *listen_at = socket_port_of(fabric->info);
     int err = -FI_EADDRINUSE;
 
     if (!fabric->first_port)
-        return try_endpoint(fabric, port);
+        return open_all(fabric, port);
     if (!listen_at)
         return -FI_EADDRNOTAVAIL;
     for (uint32_t one = fabric->first_port;
          one <= fabric->last_port && err == -FI_EADDRINUSE; one++) {
         *listen_at = htons((uint16_t)one);
-        err = try_endpoint(fabric, port);
+        err = open_all(fabric, port);
     }
     *listen_at = 0;
-    return err;
-}
-
-int mooi_fabric_port_open(struct mooi_fabric *fabric,
-                          struct mooi_fabric_port *port)
-{
-    int err;
-
-    memset(port, 0, sizeof *port);
-    port->fd = -1;
-    err = open_queue(fabric, port);
-    if (!err)
-        err = open_addresses(fabric, port);
-    if (!err)
-        err = open_endpoint(fabric, port);
-    if (err)
-        mooi_fabric_port_close(port);
     return err;
 }
 

@@ -13,6 +13,9 @@
 
 /* Between attempts on a connection that may be broken. */
 #define PAUSE_NS ((uint64_t)2 * 1000000u)
+/* For so long is a new connection that broke before its first answer made
+ * again. Refusals look the same, so no longer. */
+#define CONTACTS_NS ((uint64_t)1000 * 1000000u)
 
 /* ---- lists ---- */
 
@@ -214,13 +217,20 @@ int mooi_fabric_post(struct mooi_fabric *fabric)
 /* ---- completions ---- */
 
 /* 1 if a failed piece is worth another attempt, until the patience of its read
- * is over: we hung up, or the connection may have been broken before. */
-static int may_repost(const struct mooi_fabric_read *read, int cut,
+ * is over: we hung up, the connection may have been broken before, or it is
+ * new: on a busy host some are reset as they come about. */
+static int may_repost(const struct mooi_fabric *fabric,
+                      const struct mooi_fabric_read *read, int cut,
                       moo_err result)
 {
+    const struct mooi_fabric_peer *peer = read->peer;
+    int is_new = peer->answered_port != fabric->port &&
+                 fabric->now_ns - peer->failed_ns < CONTACTS_NS;
+
     if (read->doomed || result == MOO_OK)
         return 0;
-    return cut || (read->suspect && !read->here && result == MOO_EPEER);
+    return cut ||
+           (result == MOO_EPEER && ((read->suspect && !read->here) || is_new));
 }
 
 void mooi_fabric_completed(struct mooi_fabric *fabric,
@@ -230,8 +240,10 @@ void mooi_fabric_completed(struct mooi_fabric *fabric,
     int cut = read->peer->cut;
 
     mooi_fabric_take_back(piece);
+    if (result != MOO_OK && !read->peer->suspect)
+        read->peer->failed_ns = fabric->now_ns;
     read->peer->suspect = result != MOO_OK;
-    if (may_repost(read, cut, result)) {
+    if (may_repost(fabric, read, cut, result)) {
         read->peer->not_before_ns = fabric->now_ns + PAUSE_NS;
         mooi_fabric_post_later(fabric, piece);
         return;

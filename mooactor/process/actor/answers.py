@@ -53,8 +53,8 @@ from mooactor.process.calls import context
 from mooactor.process.deaths import StartedCalls
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.table import Stored
-from mooactor.process.objects.unsent import NOTHING, Unsent
 
 _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
 

@@ -52,7 +52,7 @@ from mooactor.control import bodies, envelope
 from mooactor.control.keys import died_with
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
-from mooactor.process.objects.living import Living
+from mooactor.process.objects.holds import Living
 
 if TYPE_CHECKING:
     from mooactor.process.objects.holds import Hold

@@ -38,11 +38,9 @@ from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Reply
-from mooactor.process.objects.holds import Hold
-from mooactor.process.objects.living import Living
+from mooactor.process.objects.holds import Hold, Living, Unsent
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
-from mooactor.process.objects.unsent import Unsent
 
 
 class BroadcastTree:
@@ -249,13 +247,15 @@ class Broadcaster:
     def connection_broke(self, process_id: int) -> list[tuple[int, int]]:
         """A connection with a process broke, and that lives. It may not know what it
         was given to keep: it is dismissed. Returns (receiver, token) of all that it was
-        to send, for `retry`. As a receiver it is forgotten."""
+        to send, for `retry`. As a receiver from others it is forgotten."""
+        entries = list(self._waiting.items())
         for tree in self._trees.all():
             if process_id in tree.holders.values():
                 self._dismiss(tree, process_id)
         self.process_lost(process_id)
-        entries = list(self._waiting.items())
-        return [(entry[1], token) for token, entry in entries if entry[2] == process_id]
+        again = {token: entry for token, entry in entries if entry[2] == process_id}
+        self._waiting.update(again)
+        return [(entry[1], token) for token, entry in again.items()]
 
     def process_lost(self, process_id: int) -> None:
         """A process died: forget it as holder and as receiver."""

@@ -47,10 +47,9 @@ from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import ERROR, Future
-from mooactor.process.objects.holds import Hold
+from mooactor.process.objects.holds import Hold, Unsent
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import ObjectTable, Stored
-from mooactor.process.objects.unsent import Unsent
 
 
 class Producer(Protocol):

@@ -28,11 +28,9 @@ from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import Arrival, Future, Reply, taken_over
-from mooactor.process.objects.holds import Hold
-from mooactor.process.objects.living import Living
+from mooactor.process.objects.holds import Hold, Living, Unsent
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import LARGE, ObjectTable, Stored, size_of
-from mooactor.process.objects.unsent import Unsent
 
 if TYPE_CHECKING:
     from mooactor.process.objects.values import Values

@@ -32,7 +32,7 @@ Invariants:
    the value has no other holder meanwhile, it may be gone for such a holder, which then
    gets `ActorUnavailable`.
 6. After a break of a connection, what was lost with it is counted once more: see
-   `recount`.
+   `audit`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from mooactor.control.links import Links
 from mooactor.process.objects.audit import Doubts, Key
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import AttachedReply, Future
-from mooactor.process.objects.unsent import Unsent
+from mooactor.process.objects.holds import Unsent
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class ObjectTable:
                     freed.append(self._collected(object_id, entry))
         del freed
 
-    # -- counts in doubt, see `recount` --------------------------------------
+    # -- counts in doubt, see `audit` --------------------------------------
 
     def keys_of(self, process_id: int, other: int | None = None) -> list[Key]:
         """The counts of borrows between two processes; without `other`, of all that one

@@ -14,7 +14,7 @@ from mooactor.cli import main
 from mooactor.cli.doctor import kernel, rebuild, report, software, transports
 from mooactor.cli.doctor.finding import broken, ok
 from mooactor.errors import ActorUnavailable
-from mooactor.tensors import fabrics, limits
+from mooactor.tensors import limits, network
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_without_rdma_the_reason_is_given_and_nothing_is_broken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines = ["libfabric 1.17 (libfabric.so.1)", "it offers no RDMA"]
-    monkeypatch.setattr(fabrics, "probe", lambda: (False, lines))
+    monkeypatch.setattr(network, "probe_fabric", lambda: (False, lines))
     finding = transports.rdma()
     assert finding.state == "note"
     assert finding.detail == "; ".join(lines)
@@ -150,7 +150,7 @@ def test_a_device_that_cannot_be_used_has_a_remedy(
 ) -> None:
     (tmp_path / "mlx5_0").touch()
     monkeypatch.setattr(transports, "INFINIBAND", tmp_path)
-    monkeypatch.setattr(fabrics, "probe", lambda: (False, ["no libfabric"]))
+    monkeypatch.setattr(network, "probe_fabric", lambda: (False, ["no libfabric"]))
     finding = transports.rdma()
     assert finding.remedy.startswith("mlx5_0 could be used: apt-get install libfabric1")
 
@@ -159,7 +159,9 @@ def test_a_fabric_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: str) -> float:
         raise ActorUnavailable("no such device")
 
-    monkeypatch.setattr(fabrics, "probe", lambda: (True, ["libfabric 2", "verbs: mlx"]))
+    monkeypatch.setattr(
+        network, "probe_fabric", lambda: (True, ["libfabric 2", "verbs: mlx"])
+    )
     monkeypatch.setattr(transports, "_cross", lambda *_: 0.001)
     assert transports.rdma().state == "ok"
     monkeypatch.setattr(transports, "_cross", refuse)

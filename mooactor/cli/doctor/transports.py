@@ -11,7 +11,7 @@ from pathlib import Path
 from mooactor.cli.doctor import rebuild
 from mooactor.cli.doctor.finding import Finding, broken, note, ok
 from mooactor.errors import MooError
-from mooactor.tensors import fabrics
+from mooactor.tensors import network
 from mooactor.tensors.network import VARIABLE, Network, choose
 from mooactor.tensors.plane import DataPlane
 
@@ -48,7 +48,7 @@ def rdma() -> Finding:
     """InfiniBand, RoCE, EFA and the like, by way of libfabric."""
     name = "ofi"
     devices = sorted(path.name for path in INFINIBAND.glob("*"))
-    found, lines = fabrics.probe()
+    found, lines = network.probe_fabric()
     if not found:
         detail = "; ".join(lines).removesuffix(rebuild.ADVICE)
         return note(name, detail, _remedy(devices, detail != "; ".join(lines)))
@@ -73,16 +73,16 @@ def chosen() -> Finding:
     """The transport that a session started now would use."""
     name = "transport"
     try:
-        network = choose(None)
+        choice = choose(None)
     except ValueError as error:
         return broken(name, str(error), f"unset {VARIABLE}, or correct it")
-    if network.transports is None:
+    if choice.transports is None:
         return ok(name, "auto: shared memory, as a session is on one host")
     try:
-        used = _route(network.transports)
+        used = _route(choice.transports)
     except (MooError, OSError, RuntimeError) as error:
-        return broken(name, f"{VARIABLE}={network}: {error}", f"unset {VARIABLE}")
-    return ok(name, f"{VARIABLE}={network}: on one host {used}")
+        return broken(name, f"{VARIABLE}={choice}: {error}", f"unset {VARIABLE}")
+    return ok(name, f"{VARIABLE}={choice}: on one host {used}")
 
 
 def _cross(*transports: str) -> float:

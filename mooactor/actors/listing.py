@@ -42,7 +42,7 @@ class ActorInfo:
           ActorUnavailable: it is over by now.
         """
         found = ensure_runtime().agent.ask(GetHandle(self.id)).value
-        if not isinstance(found, bytes):
+        if not isinstance(found, bytes) or not found:  # empty: it is just ending
             raise errors.ActorUnavailable(
                 f"{self.label} has ended and has no handle any more; spawn it again"
             )

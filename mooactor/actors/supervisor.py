@@ -211,7 +211,7 @@ class Supervisor:
 def _handle_of(actor_id: int) -> Handle | None:
     """None: it has ended by now."""
     found = current_runtime().agent.ask(protocol.GetHandle(actor_id)).value
-    return pickle.loads(found) if isinstance(found, bytes) else None
+    return pickle.loads(found) if isinstance(found, bytes) and found else None
 
 
 def _by_key(children: Any) -> dict[str, Child[Any]]:

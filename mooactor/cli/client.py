@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.control import secret
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Decoder, Malformed, Message

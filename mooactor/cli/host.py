@@ -7,8 +7,7 @@ import argparse
 
 from msgspec.structs import replace
 
-from mooactor.cli.amounts import bytes_of
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
@@ -153,7 +152,6 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
         name = _name(options.name)
         labels = dict(map(_label, options.label))
         check_labels(labels)
-        memory = None if options.memory is None else bytes_of(options.memory)
         bind = listen_address(options.bind, "--bind") if options.bind else None
     except (ValueError, Refused) as error:
         raise Failure(str(error)) from None
@@ -167,7 +165,7 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
         replace(reach, host=name),
         options.num_cpus,
         options.num_gpus,
-        memory,
+        options.memory,
         labels,
     )
     return offer, key

@@ -59,5 +59,5 @@ def _peers(runtime: Runtime) -> list[dict[str, Any]]:
 
 
 def of_actor(server: Server, number: int) -> Survey:
-    """What this process alone knows of itself, for the agent."""
+    """The facts that this process alone knows of itself, for the agent."""
     return Survey(number, server.queued(), resident_bytes())

@@ -14,6 +14,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.host import session
+from mooactor.process import files
 from tests.actors.counter import Counter
 from tests.marks import slow
 from tests.process import programs
@@ -166,8 +167,8 @@ def test_a_signal_handler_within_a_start_is_refused_and_that_goes_on(
         signal.raise_signal(signal.SIGUSR2)
         remove_abandoned()
 
-    remove_abandoned = session.directories.remove_abandoned
-    monkeypatch.setattr(session.directories, "remove_abandoned", raise_signal)
+    remove_abandoned = files.remove_abandoned_directories
+    monkeypatch.setattr(files, "remove_abandoned_directories", raise_signal)
     before = signal.signal(signal.SIGUSR2, handle)
     try:
         with moo.init():

@@ -177,7 +177,7 @@ class Joins:
     def waits(self):
         """Whether it has the group's memory, waits for others, and has not heard that
         one was refused."""
-        has_memory = "mooactor-segment" in Path("/proc/self/maps").read_text()
+        has_memory = "mooactor-group" in Path("/proc/self/maps").read_text()
         return has_memory and len(current_runtime().agent._refusals) > 0
 
 

@@ -21,6 +21,8 @@ from mooactor.process.actor.serial import SerialWorker
 from mooactor.process.interface import interface_of
 from mooactor.process.objects.future import Reply
 from mooactor.process.objects.values import Values
+from mooactor.process.protocol import Life
+from mooactor.tensors.network import Network
 
 ME, CALLER = 7 << 16, 1 << 16
 KEY = bytes(envelope.KEY_BYTES)
@@ -79,7 +81,7 @@ class Serving(SerialWorker):
             values=self.values,
             flush=ignore,
         )
-        life: Any = {"label": "Member", "policy": None}
+        life = Life(ME, 0, "Member", {}, 1, b"", b"", None, Network())
         super().__init__(parts, interface_of(Member), life)
         self.instance = Member()
         self.items = 0

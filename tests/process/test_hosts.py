@@ -205,7 +205,7 @@ def test_every_listener_stays_in_the_range_of_ports() -> None:
         guest = made.start("b", Guest)
         assert guest.total(np.ones(MB, np.uint8)) == MB
         addresses = [member.place for member in made.agent.members.values()]
-        ports = [int(str(a and a["address"]).rpartition(":")[2]) for a in addresses]
+        ports = [int(str(a and a.address).rpartition(":")[2]) for a in addresses]
         text = runtime.plane.addresses(runtime.process_id)
         ports += [int(one.rpartition(":")[2]) for one in text.split(", ")]
         assert len(ports) >= 3

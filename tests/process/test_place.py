@@ -39,6 +39,12 @@ class Roams:
         raise SystemExit(1)
 
 
+def here() -> tuple[str, list[str]]:
+    """The place of this process, as `Roams.where` tells that of an actor."""
+    place = Place.here()
+    return os.fsdecode(place.cwd), list(map(os.fsdecode, place.path))
+
+
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a module, to which this process has gone since the session
@@ -58,13 +64,14 @@ def test_an_actor_starts_where_the_program_is_at_the_spawn(
     actor = spawn(moo.on(Roams, restart=moo.Restart()))
     monkeypatch.chdir(elsewhere.parent)
     sys.path.pop(0)
-    there = str(elsewhere), [str(elsewhere), *Place.here().path]
+    cwd, path = here()
+    there = str(elsewhere), [str(elsewhere), *path]
     assert actor.where() == there
     assert actor.answer() == 42
     with pytest.raises(moo.ActorRestarted):
         actor.die()
     assert actor.where() == there
-    assert spawn(Roams).where() == tuple(Place.here())
+    assert spawn(Roams).where() == here()
     monkeypatch.chdir(elsewhere)
     sys.path.insert(0, "")  # which stands for the directory at the spawn
     assert spawn(Roams).answer() == 42
@@ -74,7 +81,7 @@ def test_what_an_actor_spawns_starts_where_that_actor_is(
     spawn: Spawn, tmp_path: Path
 ) -> None:
     actor = spawn(Roams)
-    assert actor.where_a_child_is() == tuple(Place.here())
+    assert actor.where_a_child_is() == here()
     actor.go(str(tmp_path))
     assert actor.where_a_child_is() == actor.where()
     assert actor.where()[0] == str(tmp_path)

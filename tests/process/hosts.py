@@ -31,7 +31,7 @@ import msgspec
 from mooactor.actors.handle import Handle
 from mooactor.control.keys import new_process_id, new_session_key
 from mooactor.control.lifeline import Lifeline, LifelineClosed
-from mooactor.control.messages import Message, encode
+from mooactor.control.messages import Malformed, Message, encode
 from mooactor.control.reach import Reach
 from mooactor.process import parcel
 from mooactor.process.actor import life as life_module
@@ -211,7 +211,10 @@ class Agent:
             self._selector.unregister(member.line)
             return
         for data, _ in received:
-            message = REQUESTS.decode(data)
+            try:
+                message = REQUESTS.decode(data)
+            except Malformed:
+                continue  # as a real agent does with one that wants no answer
             self.told.append((member.process_id, type(message)))
             if isinstance(message, Reachable):
                 self._reachable(member, message)

@@ -64,7 +64,7 @@ def test_an_actor_starts_where_the_program_is_at_the_spawn(
     actor = spawn(moo.on(Roams, restart=moo.Restart()))
     monkeypatch.chdir(elsewhere.parent)
     sys.path.pop(0)
-    cwd, path = here()
+    _, path = here()
     there = str(elsewhere), [str(elsewhere), *path]
     assert actor.where() == there
     assert actor.answer() == 42

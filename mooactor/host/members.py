@@ -12,9 +12,7 @@ The broker keeps the last one, for those who ask.
 
 import functools
 import os
-import platform
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
@@ -270,7 +268,9 @@ def load_average() -> float | None:
 
 @functools.cache
 def versions() -> Versions:
-    """Those of this host. Nothing is imported for it."""
+    """Those of this host; none of the packages is imported."""
+    import platform
+
     return Versions(
         _installed("mooactor") or "unknown",
         platform.python_version(),
@@ -280,6 +280,8 @@ def versions() -> Versions:
 
 
 def _installed(name: str) -> str | None:
+    from importlib import metadata  # 6 ms, which a session of its own does without
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -8,6 +8,8 @@ import operator
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
+import msgspec
+
 from mooactor.errors import Cause
 from mooactor.process import checks
 
@@ -130,33 +132,28 @@ class Supervision:
         )
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """Something happened to an actor. ``incarnation`` counts its restarts."""
 
     actor: str
     incarnation: int
 
 
-@dataclass(frozen=True)
-class Started(Event):
+class Started(Event, frozen=True):
     """Its constructor returned for the first time."""
 
 
-@dataclass(frozen=True)
-class Died(Event):
+class Died(Event, frozen=True):
     """Its process ended, and nobody had asked for that."""
 
     cause: Cause
 
 
-@dataclass(frozen=True)
-class Restarted(Event):
+class Restarted(Event, frozen=True):
     """It died, and its constructor returned again."""
 
 
-@dataclass(frozen=True)
-class Stopped(Event):
+class Stopped(Event, frozen=True):
     """It ended because someone stopped or killed it, or the session is over."""
 
     cause: Cause

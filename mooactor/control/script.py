@@ -15,9 +15,9 @@ the definitions in its own ``__main__``, and knows them by their keys from then 
   received the other; objects of both go on working.
 * A receiver tells the sender what it has made (KNOWS), so a definition is sent to it
   once, or a few times until the sender hears of that.
-* Of what cannot be copied, locks, context variables and caches are made anew, and
-  generators of random numbers are seeded anew (`generators`). Anything else is an error
-  that names it.
+* Of what cannot be copied, locks, context variables, caches and thread-locals are made
+  anew, and generators of random numbers are seeded anew (`generators`). Anything else
+  is an error that names it.
 
 A table begins with a byte that no pickle begins with: see `loads`.
 """
@@ -58,6 +58,8 @@ _LOCKS = {
     type(threading.Lock()): threading.Lock,
     type(threading.RLock()): threading.RLock,
 }
+# Caches, and what each thread has of its own.
+_EMPTY = weakref.WeakKeyDictionary, weakref.WeakValueDictionary, threading.local
 _type = type
 
 
@@ -357,6 +359,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             from mooactor.control import exceptions
 
             return exceptions.reduce(obj)
+        if cls is object:
+            return _reduce_sentinel(obj)
         if cls is CodeType:
             return _reduce_code_with_its_file(obj)
         if cls is FunctionType or cls is _CACHED or issubclass(cls, type):
@@ -397,7 +401,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         make, args, state = reducers._dynamic_class_reduce(obj)[:3]
         if make is reducers._make_skeleton_class:
-            kept = {"__slots__", "__qualname__"} & {*vars(obj), "__qualname__"}
+            kept = {"__qualname__"}
+            if "__slots__" in vars(obj) and NamedTuple not in args[2]:  # has its own
+                kept.add("__slots__")
             args[3].update((name, getattr(obj, name)) for name in kept)
         _complete.add(obj)
         return make, args, state, None, None, _complete_class
@@ -459,6 +465,12 @@ def _reduce_code_with_its_file(code: CodeType) -> tuple[Any, ...]:
     return make, (*args[:10], filename, *args[11:])
 
 
+def _reduce_sentinel(obj: Any) -> Any:
+    """By its name: ``MISSING = object()`` of `__main__` is compared by identity."""
+    name = next((name for name, value in _main().items() if value is obj), None)
+    return NotImplemented if name is None else (_sentinel, (name,))
+
+
 # -- what is made anew
 
 
@@ -469,8 +481,8 @@ def _made_anew(obj: Any) -> Any:
         return _LOCKS[cls], ()
     if cls is contextvars.ContextVar:
         return _variable, (obj.name, *_default_of(obj))
-    if issubclass(cls, weakref.WeakKeyDictionary | weakref.WeakValueDictionary):
-        return cls, ()  # caches
+    if issubclass(cls, _EMPTY):
+        return cls, ()
     return generators.reduce(obj)
 
 
@@ -496,6 +508,11 @@ def _variable(name: str, *default: Any) -> contextvars.ContextVar[Any]:
 def _function(module: str, code: CodeType, closure: Any) -> FunctionType:
     namespace = vars(sys.modules.get(module) or importlib.import_module(module))
     return FunctionType(code, namespace, None, None, closure)
+
+
+def _sentinel(name: str) -> Any:
+    found = _main().setdefault(name, object())
+    return found if _type(found) is object else object()
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:

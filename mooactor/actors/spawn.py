@@ -403,7 +403,7 @@ def _accepted(reply: Message, name: str | None) -> None:
 
 
 def _hint(cls: Any) -> str:
-    """What to do in its place."""
+    """Advice on what to do in its place."""
     owner = getattr(cls, "__self__", None)
     if isinstance(owner, type):
         name = owner.__qualname__

@@ -133,13 +133,13 @@ HOLDS = 19  # holder -> owner: so many
 WATCH = 20  # to the owner of memory: it was granted to this process on request
 PROBED = 21  # to the owner of GPU memory: whether this process can open or read it
 BROKE = 22  # the sender's connection before this one broke; see `process.breaks`
-# Borrows after a break; see `recount`.
+# Borrows after a break; see `audit`.
 UNSURE = 23  # to any other: my connection to that process broke
 COUNT = 24  # owner -> lender -> holder: how many borrows of the lender have you got?
 COUNTED = 25  # holder -> owner: so many
 CAME = 26  # a process to itself: a value that a queued call waits for, or its loss
 GOAWAY = 27  # actor -> caller: it ends; see `process.deaths`
-LENT = 28  # memory that was lent in records which may be lost; see `objects.lent`
+LENT = 28  # memory that was lent in records which may be lost; see `objects.payloads`
 PULL = 29  # a producer that ends to holders: fetch these results; see `objects.results`
 KNOWS = 30  # who got definitions of the script to whoever sent them; see `script`
 _KINDS = frozenset(range(CALL, KNOWS + 1))

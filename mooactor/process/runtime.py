@@ -297,7 +297,7 @@ class Runtime:
 
     def shared_segment(
         self, name: str, size: int, members: int, refusal: Future
-    ) -> int:
+    ) -> list[int]:
         """See `AgentClient.shared_segment`."""
         return self.agent.shared_segment(name, size, members, refusal)
 
@@ -432,7 +432,7 @@ class Runtime:
         self.inbound = None
 
     def _settle(self, most_s: float) -> None:
-        """What was sent to processes that are being connected leaves first."""
+        """Records for processes that are being connected leave first."""
         end = perf_counter() + most_s
         self.flush()
         while self.messenger.waiting() and perf_counter() < end:

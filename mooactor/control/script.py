@@ -7,8 +7,9 @@ each definition by value that the process may lack, the definitions and the glob
 variables of ``__main__`` that those refer to, and the script's file. The receiver makes
 the definitions in its own ``__main__``, and knows them by their keys from then on.
 
-* What a process has is never rebuilt: a definition that comes back is the receiver's
-  own, with its attributes, and a global variable that is there stays as it is.
+* A definition that a process has is never rebuilt: one that comes back is the
+  receiver's own, with its attributes, and a global variable that is there stays as it
+  is.
 * Functions made in another process have the receiver's ``__main__`` as their globals.
 * A definition that has taken the place of another one of that name (a notebook's cell
   ran again) has a key of its own, and takes that place in every process that has
@@ -79,8 +80,8 @@ class _State:
         self.received: set[str] = set()  # the keys of those that others made
         self.coming: dict[str, Definition] = {}  # of the table that is being read
         self.tell: Callable[[int, bytes], object] = _tell_nobody
-        # What other processes have: each of an actor what it was spawned with, and
-        # each process what it has sent, or has said that it has.
+        # The keys that other processes have: each of an actor what it was spawned with,
+        # and each process what it has sent, or has said that it has.
         self.given: dict[int, frozenset[str]] = {}  # by actor
         self.sent: dict[int, set[str]] = {}  # by process
         self.warned: set[str] = set()
@@ -91,8 +92,8 @@ _lock = threading.RLock()
 
 
 class _PickleFor(threading.local):
-    """What this thread pickles for: a process, None if that is not known yet, and a
-    set for the keys that the table has."""
+    """The receiver that this thread pickles for: a process, None if that is not known
+    yet, and a set for the keys that the table has."""
 
     target: int | None = None
     sent: set[str] | None = None
@@ -168,7 +169,7 @@ def _main() -> dict[str, Any]:
 
 
 def _found(qualname: str) -> Any:
-    """What `__main__` has under that name; None if nothing."""
+    """The value that `__main__` has under that name, or None."""
     value: Any = sys.modules[_MAIN]
     for part in qualname.split("."):
         if part == "<locals>":
@@ -239,7 +240,7 @@ def _install(row: Definition, value: Any) -> None:
 
 
 class Table:
-    """What the receiver of a pickle may lack."""
+    """All that the receiver of a pickle may lack."""
 
     def __init__(self, known: tuple[Set[str], ...]) -> None:
         self._known = known
@@ -531,7 +532,7 @@ def _complete_class(cls: Any, state: Any) -> Any:
 
 
 def loads(data: Any, *, buffers: Any = None) -> Any:
-    """What `Pickler` wrote, with a table before it or without."""
+    """The value of a pickle of `Pickler`'s, with a table before it or without."""
     if data[0]:
         return pickle.loads(data, buffers=buffers)
     _, size, count = _HEAD.unpack_from(data)

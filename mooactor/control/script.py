@@ -484,6 +484,8 @@ def _made_anew(obj: Any) -> Any:
         return _variable, (obj.name, *_default_of(obj))
     if issubclass(cls, _EMPTY):
         return cls, ()
+    if obj is os.environ:  # as ``from os import environ`` has it
+        return getattr, (os, "environ")
     return generators.reduce(obj)
 
 

@@ -23,7 +23,8 @@ def passes(tmp_path: Path, text: str, *args: str) -> str:
 TRAVELS = """
     import concurrent.futures as futures
     import contextvars, dataclasses, enum, functools, multiprocessing, pickle, sys
-    import threading
+    import os, threading
+    from os import environ
     from typing import NamedTuple
     import mooactor as moo
 
@@ -111,6 +112,7 @@ TRAVELS = """
             return even(6), plus(1), kind(1), kind(""), fib(20), VAR.get(), same
         def tuples(self, point):
             return point.sum(), Point(1), LOCAL.depth
+        def environment(self): return environ is os.environ
         def is_missing(self, x, y=MISSING): return x is y is MISSING
         def state(self): return EVENT.is_set(), LOCK.acquire()
         def count(self): return bump(), bump()
@@ -142,6 +144,7 @@ TRAVELS = """
             assert a.calls() == (True, 2, "int", "any", 6765, 5, True)
             assert a.tuples(Point(3)) == (5, (1, 2), 2)
             assert type(a.tuples(Point(3))[1]) is Point
+            assert a.environment() and "PATH" in environ
             assert a.is_missing(MISSING) and not a.is_missing(object())
             assert a.state() == (False, True)
             assert a.count() == (1, 2) and COUNT == 0

@@ -74,6 +74,7 @@ class OutgoingChannel(Channel):
         self._connect_ms = CONNECT_MS
         self._probe: Probe | None = None
         self._question: fingerprints.Question | None = None
+        self._asked = ""  # the host that they ask
         self._theirs: str | None = None  # the fingerprint of the other side's key
         self._turned_down_at: float | None = None  # first, of those in a row
         self._delay_s = FIRST_DELAY_S
@@ -218,6 +219,7 @@ class OutgoingChannel(Channel):
     def _ask_why(self) -> None:
         self._stop_asking()
         target, suspected = self._target(), self._turned_down_at is not None
+        self._asked = target[0]
         with contextlib.suppress(OSError):  # out of descriptors: nothing is known
             self._probe = Probe(self._ready, *target, self._probed, greets=suspected)
             if not self.peer:
@@ -239,9 +241,13 @@ class OutgoingChannel(Channel):
             self._other_key()
 
     def _other_key(self) -> None:
-        if not self.peer and self.why is None:
-            own = self._sockets.fingerprint
-            self.end(fingerprints.difference(own, self._theirs))
+        if self.peer or self.why is not None:
+            return
+        if len(self._hosts) > 1:  # of a name: another one may have this side's key
+            self._hosts = [host for host in self._hosts if host != self._asked]
+            self._theirs = self._turned_down_at = None
+            return
+        self.end(fingerprints.difference(self._sockets.fingerprint, self._theirs))
 
     def _probed(self, code: int) -> None:
         self._probe = None

@@ -21,13 +21,14 @@
 #   make coverage                       which lines the tests run, in Python and in C
 #   make docs                           the documentation as a site, in build/site
 #   make bench                          this machine's table of speeds
+#   make bench-all                      the same, with the rows for those who work on it
 #   make doctor                         what works here, what does not, and the remedy
 #   make clean                          drop what make built
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help run test test-near test-all test-bare test-rdma chaos mutants gate check \
-	c-tests c-threads c-and-rdma cross analyze coverage docs lint types bench doctor \
+	c-tests c-threads c-and-rdma cross analyze coverage docs lint types bench bench-all doctor \
 	setup clean FORCE
 
 # The interpreter of .venv; by default the first one of 3.11 or newer.
@@ -144,6 +145,9 @@ types: setup
 
 bench: setup
 	$(BIN)/mooactor bench $(ARGS)
+
+bench-all: setup
+	$(BIN)/python -m tests.bench $(ARGS)
 
 doctor: setup
 	$(BIN)/mooactor doctor $(ARGS)

@@ -3,7 +3,7 @@
 
 `setup.py` names `ffibuilder` in `cffi_modules`. The declarations are cut from
 `cext/include/mooactor.h`, between its two markers, so there is one copy of them; with
-libfabric also from `mooactor_bench.h`, for `mooactor bench`.
+libfabric also from `mooactor_bench.h`, for `make bench-all`.
 """
 
 import os

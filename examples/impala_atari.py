@@ -25,8 +25,10 @@ The result of learning does not depend on the machine: the update, its batch and
 unrolls in flight are the same on 2 cores and on 64; a larger machine is only faster.
 
 Read from top to bottom: settings, actor, loss, learner, training, main. The parts that
-are not IMPALA's own (environments, networks, V-trace, the supply, checkpoints) are in
-`mooactor.rl`. Tensors are time first: T steps of B environments are `[T, B, …]`.
+other algorithms use, too (environments, networks, V-trace, the supply, checkpoints) are
+in `mooactor.rl`; those of a program such as this one (run directories, the display, the
+layout of a cluster) are in the folder `impala` beside this file. Tensors are time
+first: T steps of B environments are `[T, B, …]`.
 """
 
 from __future__ import annotations
@@ -46,9 +48,11 @@ import tyro
 from torch import Tensor
 from torch.nn import functional as F
 
+import impala
 import mooactor as moo
+from impala import Within
 from mooactor import rl
-from mooactor.rl import State, Unroll, Weights, Within
+from mooactor.rl import State, Unroll, Weights
 
 REPORT_PERIOD_S = 1.0
 DETERMINISTIC_UPDATES = 10  # per report, where the clock must not decide
@@ -73,12 +77,16 @@ FREE |= {"eval_games", "record", "ceiling", "connect"}
 class Config:
     """IMPALA with mooactor actors, on this machine or on the hosts of a cluster."""
 
-    environment: rl.EnvironmentSettings = field(default_factory=rl.EnvironmentSettings)
-    layout: rl.LayoutSettings = field(default_factory=rl.LayoutSettings)
-    network: rl.NetworkSettings = field(default_factory=rl.NetworkSettings)
-    supply: rl.SupplySettings = field(default_factory=rl.SupplySettings)
-    run: rl.RunSettings = field(default_factory=rl.RunSettings)
-    evaluation: rl.EvaluationSettings = field(default_factory=rl.EvaluationSettings)
+    environment: impala.EnvironmentSettings = field(
+        default_factory=impala.EnvironmentSettings
+    )
+    layout: impala.LayoutSettings = field(default_factory=impala.LayoutSettings)
+    network: impala.NetworkSettings = field(default_factory=impala.NetworkSettings)
+    supply: impala.SupplySettings = field(default_factory=impala.SupplySettings)
+    run: impala.RunSettings = field(default_factory=impala.RunSettings)
+    evaluation: impala.EvaluationSettings = field(
+        default_factory=impala.EvaluationSettings
+    )
 
     total_steps: Annotated[int, Within(1)] = 1_200_000
     """Agent steps to train for, over all environments. One step of an ALE game is four
@@ -124,8 +132,8 @@ class Plan:
     """The settings with every default decided for this machine and environment."""
 
     config: Config
-    layout: rl.Layout
-    spaces: rl.Spaces
+    layout: impala.Layout
+    spaces: impala.Spaces
     optimizer: str
     lr: float
     name: str  # of the learner group, and the start of all actors' names
@@ -150,10 +158,14 @@ class Plan:
 
 def make_plan(config: Config, hosts: Sequence[dict[str, Any]] = ()) -> Plan:
     """Decide what the settings leave open; SettingsError if they cannot work."""
-    rl.check_ranges(config)
-    layout = rl.choose_layout(config.layout, config.batch, config.supply, hosts=hosts)
+    impala.check_ranges(config)
+    layout = impala.choose_layout(
+        config.layout, config.batch, config.supply, hosts=hosts
+    )
     if config.ceiling and layout.actor_hosts:
-        raise rl.SettingsError("--ceiling measures one machine; leave --connect out")
+        raise impala.SettingsError(
+            "--ceiling measures one machine; leave --connect out"
+        )
     spaces = config.environment.spaces()
     optimizer = config.optimizer
     if optimizer == "auto":
@@ -164,7 +176,9 @@ def make_plan(config: Config, hosts: Sequence[dict[str, Any]] = ()) -> Plan:
     try:
         plan.network()
     except ValueError as error:
-        raise rl.SettingsError(f"--env {config.environment.env}: {error}") from error
+        raise impala.SettingsError(
+            f"--env {config.environment.env}: {error}"
+        ) from error
     return plan
 
 
@@ -185,7 +199,7 @@ class Actor:
         self.halves = []
         for side, start in enumerate(range(0, count, size)):
             path = (index, side, born, plan.resumes)
-            half = rl.Half(
+            half = rl.EnvRunner(
                 plan.config.environment.make(size),
                 rl.Player(
                     self.network, plan.spaces.num_actions, size, plan.seed(1, *path)
@@ -312,7 +326,7 @@ class Learner:
         self.finite = torch.tensor(True, device=self.device)  # all gradients so far
         self.publisher = rl.Publisher(self.network, supply if index == 0 else None)
         max_lag = plan.config.supply.max_lag
-        self.intake = rl.Intake(supply, index, plan.layout.local_batch, max_lag)
+        self.batcher = rl.Batcher(supply, index, plan.layout.local_batch, max_lag)
         self.group: moo.LearnerGroup | None = None
         self.version = self.steps = 0
         self.meter = rl.Meter()
@@ -326,11 +340,11 @@ class Learner:
         self.publisher.publish(self.version)
 
     @moo.method
-    def train(self, updates: int) -> rl.LearnerReport:
+    def train(self, updates: int) -> impala.LearnerReport:
         """Make ``updates`` updates, each together with all other learners."""
         for _ in range(updates):
             began = time.perf_counter()
-            batch = self.intake.next_batch(self.version, self.device)
+            batch = self.batcher.next_batch(self.version, self.device)
             taken = time.perf_counter()
             facts, reducing_s = self.learn(batch)
             self.publisher.publish(self.version)
@@ -390,7 +404,7 @@ class Learner:
         """The parameters, contiguous and on the CPU."""
         return rl.weights_of(self.network)
 
-    def _report(self) -> rl.LearnerReport:
+    def _report(self) -> impala.LearnerReport:
         norms = self.meter.values("grad_norm")  # [updates]
         if not norms.isfinite().all():
             first = self.version - len(norms) + int((~norms.isfinite()).nonzero()[0])
@@ -399,11 +413,11 @@ class Learner:
                 "they were before it, and so is the last checkpoint. Lower --lr, or "
                 "look at the loss before it"
             )
-        counts, means = self.intake.report()
+        counts, means = self.batcher.report()
         means |= self.meter.means()
         self.meter = rl.Meter()
         digest = rl.fingerprint(self.weights())
-        return rl.LearnerReport(self.version, self.steps, digest, means, counts)
+        return impala.LearnerReport(self.version, self.steps, digest, means, counts)
 
     @moo.method
     def state(self) -> State:
@@ -426,15 +440,21 @@ class Learner:
     @moo.method
     def games(self) -> list[State]:
         """The unrolls it has not learned from yet, with --deterministic."""
-        return self.intake.state()
+        return self.batcher.state()
 
     @moo.method
     def load_games(self, games: list[State]) -> None:
         """Have that again."""
-        self.intake.load(games)
+        self.batcher.load(games)
 
 
 # --- Training -------------------------------------------------------------------------
+
+
+def raise_first_error(calls: Sequence[moo.Ref[object]]) -> None:
+    """Wait for all calls, but no longer when one has failed: others may wait for it."""
+    for call in moo.as_completed(calls):
+        call.get()
 
 
 def start_actor(plan: Plan, index: int, host: str, supply: rl.Supply) -> Actor:
@@ -445,7 +465,7 @@ def start_actor(plan: Plan, index: int, host: str, supply: rl.Supply) -> Actor:
     return placed.spawn(plan, index, supply)
 
 
-def add_actors(plan: Plan, supply: rl.Supply, newcomers: rl.Newcomers) -> None:
+def add_actors(plan: Plan, supply: rl.Supply, newcomers: impala.Newcomers) -> None:
     """Have hosts that have joined the cluster take part in the run."""
     added = []
     for index, host in newcomers.look(moo.hosts()):
@@ -482,15 +502,15 @@ def start_workers(
         learners.call(Learner.load, saved["learner"]).get()
         if in_order:
             games = saved["games_under_way"]
-            lanes = rl.load_games_under_way(games, actors, learners)
-    rl.raise_first_error(learners.call(Learner.join).parts)
+            lanes = impala.load_games_under_way(games, actors, learners)
+    raise_first_error(learners.call(Learner.join).parts)
     supply.start.remote(actors, version, lanes).get()
     return supply, moo.Group(actors), learners
 
 
 def train(
-    plan: Plan, run: rl.Run, display: rl.Display, interrupted: threading.Event
-) -> tuple[rl.Progress, Weights]:
+    plan: Plan, run: impala.Run, display: impala.Display, interrupted: threading.Event
+) -> tuple[impala.Progress, Weights]:
     """Train to the end, or until ``interrupted``; save in either case.
 
     The last report is written and drawn while the learners make the next updates, or
@@ -499,20 +519,22 @@ def train(
     config, env = plan.config, plan.config.environment
     in_order, update_steps = config.supply.deterministic, config.batch * config.unroll
     from_step = None if run.saved is None else run.saved["steps"]
-    log = rl.RunLog(run.directory, env.env, from_step=from_step)
+    log = impala.RunLog(run.directory, env.env, from_step=from_step)
     supply, actors, learners = start_workers(plan, run.saved)
     newcomers = plan.layout.newcomers()
-    progress = rl.Progress(env.frames_per_step, SUMMED, AVERAGED, run.saved)
-    pace = rl.Pace(REPORT_PERIOD_S, always=DETERMINISTIC_UPDATES if in_order else None)
+    progress = impala.Progress(env.frames_per_step, SUMMED, AVERAGED, run.saved)
+    pace = impala.Pace(
+        REPORT_PERIOD_S, always=DETERMINISTIC_UPDATES if in_order else None
+    )
 
     def save() -> None:
         """Write a checkpoint; the learners are between two updates."""
         learner, games = learners[0].state(), None
         if in_order:
-            games = rl.games_under_way(supply, actors, learners)
+            games = impala.games_under_way(supply, actors, learners)
         run.save({"learner": learner, **progress.state(), "games_under_way": games})
 
-    def report(row: rl.Row | None) -> None:
+    def report(row: impala.Row | None) -> None:
         """Write and draw a row, if there is one."""
         if row is not None:
             log.write(row)
@@ -526,7 +548,7 @@ def train(
             if plan.layout.grows:
                 add_actors(plan, supply, newcomers)
             report(row)
-            rl.raise_first_error(calls.parts)
+            raise_first_error(calls.parts)
             row = progress.add(calls.get())
             pace.adapt(progress.period_s)
             if run.save_is_due:
@@ -541,12 +563,12 @@ def train(
 # --- The program ----------------------------------------------------------------------
 
 
-def open_run(plan: Plan) -> rl.Run:
+def open_run(plan: Plan) -> impala.Run:
     """The run that the settings name; SettingsError if it cannot begin or go on."""
     config = plan.config
-    values = rl.flatten(config) | plan.layout.decided()
+    values = impala.flatten(config) | plan.layout.decided()
     values |= {"optimizer": plan.optimizer, "lr": plan.lr}
-    run = rl.Run(
+    run = impala.Run(
         config.run,
         config.environment.env.removeprefix("ALE/"),
         values,
@@ -556,14 +578,14 @@ def open_run(plan: Plan) -> rl.Run:
     )
     played = config.evaluation.eval or config.evaluation.record
     if run.has_made(config.total_steps) and not played:
-        raise rl.SettingsError(
+        raise impala.SettingsError(
             f"{run.directory} has made its {config.total_steps:,} steps: raise "
             "--total-steps to go on, or add --eval or --record"
         )
     return run
 
 
-def describe(plan: Plan, run: rl.Run) -> str:
+def describe(plan: Plan, run: impala.Run) -> str:
     """Everything that was decided, in a sentence."""
     config = plan.config
     return (
@@ -575,19 +597,19 @@ def describe(plan: Plan, run: rl.Run) -> str:
     )
 
 
-def train_and_tell(plan: Plan, run: rl.Run) -> Weights:
+def train_and_tell(plan: Plan, run: impala.Run) -> Weights:
     """Train, say how it went, and return the weights."""
     config, env = plan.config, plan.config.environment
     ceiling = None
     if config.ceiling:
-        ceiling = rl.measure_ceiling(
+        ceiling = impala.measure_ceiling(
             *(partial(Actor, plan, 0), partial(Learner, plan, 0)),
             *(plan.layout.local_batch, plan.layout.cores),
         )
         print(ceiling, flush=True)
     with (
-        rl.Display(f"IMPALA on {env.env}", config.total_steps) as display,
-        rl.interrupts() as interrupted,
+        impala.Display(f"IMPALA on {env.env}", config.total_steps) as display,
+        impala.interrupts() as interrupted,
     ):
         try:
             progress, weights = train(plan, run, display, interrupted)
@@ -614,7 +636,7 @@ def carry_out(config: Config, hosts: Sequence[dict[str, Any]]) -> None:
     env, evaluation = config.environment, config.evaluation
     plan = make_plan(config, hosts)
     if evaluation.record:
-        rl.check_recording(env)
+        impala.check_recording(env)
     run = open_run(plan)
     plan = replace(plan, resumes=run.resumes)
     print(*run.changed, describe(plan, run), sep="\n", flush=True)
@@ -626,19 +648,19 @@ def carry_out(config: Config, hosts: Sequence[dict[str, Any]]) -> None:
     if evaluation.eval:
         processes = min(plan.layout.actors, evaluation.eval_games)
         seeds = [plan.seed(2, process) for process in range(processes)]
-        rl.print_evaluation(env, network, evaluation.eval_games, seeds)
+        impala.print_evaluation(env, network, evaluation.eval_games, seeds)
     if evaluation.record:
         path = run.directory / "game.gif"
-        rl.record_game(env, network, plan.seed(3), path)
+        impala.record_game(env, network, plan.seed(3), path)
         print(f"recorded {path}", flush=True)
 
 
 def main() -> None:
     config = read_config()
     try:
-        with rl.session(config.layout.connect) as hosts:
+        with impala.session(config.layout.connect) as hosts:
             carry_out(config, hosts)
-    except rl.SettingsError as error:
+    except impala.SettingsError as error:
         raise SystemExit(str(error)) from error
 
 

@@ -11,6 +11,7 @@ from mooactor.actors.api import (
     get,
     hosts,
     kill,
+    prefetch,
     put,
     stats,
     stop,
@@ -26,7 +27,7 @@ from mooactor.actors.linking import link, unlink
 from mooactor.actors.listing import ActorInfo, actors, lookup
 from mooactor.actors.monitor import monitor
 from mooactor.actors.ref import Ref
-from mooactor.actors.sessions import init, shutdown
+from mooactor.actors.session import init, shutdown
 from mooactor.actors.spawn import Spec, on, spawn
 from mooactor.actors.stream import Stream
 from mooactor.actors.supervisor import Supervisor, child
@@ -48,7 +49,7 @@ from mooactor.errors import (
     RemoteError,
     VersionMismatch,
 )
-from mooactor.learner.group import LearnerGroup
+from mooactor.learner.group import LearnerGroup, ddp_hook
 from mooactor.process.supervision import (
     Died,
     Event,
@@ -99,6 +100,7 @@ __all__ = [
     "as_completed",
     "child",
     "current",
+    "ddp_hook",
     "empty",
     "get",
     "hosts",
@@ -110,6 +112,7 @@ __all__ = [
     "monitor",
     "move",
     "on",
+    "prefetch",
     "put",
     "shutdown",
     "spawn",

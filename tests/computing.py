@@ -17,6 +17,6 @@ def one_thread() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Matplotlib keeps its fonts open from the first picture on: that is no leak."""
-    from mooactor.rl.runlog import draw_curve
+    from impala.runlog import draw_curve
 
     draw_curve([], tmp_path_factory.mktemp("fonts") / "curve.png", "")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mooactor_bench.h: functions for `mooactor bench` only. They are bound, as
+ * mooactor_bench.h: functions for `make bench-all` only. They are bound, as
  * mooactor.h is, in builds with libfabric.
  */
 #ifndef MOOACTOR_BENCH_H

@@ -288,8 +288,8 @@ static moo_err outcome_of(const struct mooi_reach *reach, moo_err why)
 }
 
 /* Whether the link of a living peer was lost under something. Then its leases
- * stay, and it is called once more. Who hangs up on that call, too, may be about
- * to die: calls go on until nobody listens. */
+ * stay, and it is called once more. A peer that hangs up on that call, too, may be
+ * about to die: calls go on until nobody listens. */
 static int is_called_again(const moo_plane *plane, const struct mooi_peer *peer,
                            moo_err why, int silent)
 {

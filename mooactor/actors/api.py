@@ -8,9 +8,9 @@ from time import perf_counter
 from typing import Any, ParamSpec, TypeVar, overload
 
 from mooactor import errors
-from mooactor.actors.embedded import ensure_runtime
 from mooactor.actors.handle import RemoteMethod, handle_of
 from mooactor.actors.ref import Ref, refuse_on_loop
+from mooactor.actors.session import ensure_runtime
 from mooactor.actors.statistics import Stats, make
 from mooactor.control import codec, envelope
 from mooactor.control.interrupts import was_interrupted
@@ -18,6 +18,7 @@ from mooactor.process import checks
 from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.table import Stored
 
@@ -73,6 +74,7 @@ def get(refs: Any, timeout: float | None = None) -> Any:
     timeout = checks.seconds("timeout", timeout)
     deadline = None if timeout is None else perf_counter() + timeout
     values, ref = [], None
+    _want(refs)
     try:
         for ref in refs:
             values.append(ref.get(_left(deadline)))
@@ -103,13 +105,38 @@ def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - perf_counter())
 
 
+def prefetch(refs: Ref[Any] | Sequence[Ref[Any]]) -> None:
+    """Have the values of Refs fetched as soon as they are there, before they are read.
+
+    A large result of another host stays there until somebody reads it; see
+    `hosts.md`. Returns at once; the first `get` then waits for less.
+
+    Raises:
+      TypeError: `refs` has something else than Refs in it.
+    """
+    _want([refs] if isinstance(refs, Ref) else _listed(refs, "a Ref or a list of Refs"))
+
+
+def _want(refs: Iterable[Ref[Any]]) -> None:
+    for ref in refs:
+        ref.want()
+
+
 def wait(
-    refs: Sequence[Ref[R]], *, num_returns: int = 1, timeout: float | None = None
+    refs: Sequence[Ref[R]],
+    *,
+    num_returns: int = 1,
+    timeout: float | None = None,
+    fetch: bool = False,
 ) -> tuple[list[Ref[R]], list[Ref[R]]]:
     """Wait until `num_returns` of `refs` are done; return (done, the rest).
 
     Both lists keep the order of `refs`. More than `num_returns` may be done; fewer are
     if `timeout` seconds passed first. It never raises a call's error.
+
+    Args:
+      fetch: fetch the values of all of them as `prefetch` does, and count those as done
+        whose values are here. Otherwise large results stay on the hosts that made them.
 
     Raises:
       TypeError: `refs` is no list of Refs.
@@ -122,25 +149,34 @@ def wait(
     num_returns = checks.count(
         "num_returns", num_returns, "a number of the Refs given", least=1, most=most
     )
-    pending = [ref for ref in refs if not ref.done()]
+    if checks.flag("fetch", fetch):
+        _want(refs)
+    is_done: Callable[[Ref[R]], bool] = Ref.is_here if fetch else _has_ended
+    pending = [ref for ref in refs if not (ref.done() and is_done(ref))]
     missing = num_returns - (len(refs) - len(pending))
     if missing > 0 and pending:
         refuse_on_loop("several Refs")
-        _wait_some(pending, missing, timeout)
-    done = [ref for ref in refs if ref.state]
-    return done, [ref for ref in refs if not ref.state]
+        awaited: list[Future] = list(pending)
+        if fetch:
+            awaited = [one for ref in pending for one in ref.missing()]
+        needed = missing + len(awaited) - len(pending)
+        enough = lambda: sum(map(is_done, pending)) >= missing  # noqa: E731
+        current_runtime().wait_some(awaited, needed, enough, timeout)
+    done: list[Ref[R]] = []
+    rest: list[Ref[R]] = []
+    for ref in refs:
+        (done if is_done(ref) else rest).append(ref)
+    return done, rest
 
 
-def _wait_some(refs: list[Ref[Any]], count: int, timeout: float | None) -> None:
-    current_runtime().wait_some(
-        refs, count, lambda: sum(ref.state > 0 for ref in refs) >= count, timeout
-    )
+def _has_ended(ref: Ref[Any]) -> bool:
+    return ref.state != 0
 
 
 def as_completed(
     refs: Sequence[Ref[R]], *, timeout: float | None = None
 ) -> Iterator[Ref[R]]:
-    """Yield each Ref as it is done.
+    """Yield each Ref as it is done, and its value here.
 
     Raises:
       CallTimeout: some were not done within `timeout` seconds of the first step.
@@ -153,7 +189,7 @@ def as_completed(
 def _as_completed(rest: list[Ref[R]], timeout: float | None) -> Iterator[Ref[R]]:
     deadline = None if timeout is None else perf_counter() + timeout
     while rest:
-        done, rest = wait(rest, timeout=_left(deadline))
+        done, rest = wait(rest, timeout=_left(deadline), fetch=True)
         if not done:
             raise errors.CallTimeout(
                 f"{len(rest)} calls were not done within {timeout} s; they go on: "

@@ -12,7 +12,9 @@ from typing import (
     ParamSpec,
     Protocol,
     Self,
+    TypedDict,
     TypeVar,
+    Unpack,
     overload,
 )
 
@@ -33,58 +35,41 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class BoundMethod(Protocol[P, R_co]):
-    """A method of a handle, as type checkers see it."""
+class _Options(TypedDict, total=False):
+    """Those of ``.options(…)``; see `RemoteMethod.options`."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    timeout: float | None
+    retries: int
+    priority: int
+
+
+class _StreamOptions(_Options, total=False):
+    stream_window: int
+
+
+class _Bound(Protocol[P, R_co]):
     def remote(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R_co]: ...
     def tell(self, *args: P.args, **kwargs: P.kwargs) -> None: ...
     @overload
-    def options(
-        self,
-        *,
-        timeout: float | None = ...,
-        retries: int = ...,
-        priority: int = ...,
-        stream_window: int = ...,
-    ) -> Self: ...
+    def options(self, **options: Unpack[_StreamOptions]) -> Self: ...
     @overload
     def options(
-        self,
-        *,
-        num_returns: int,
-        timeout: float | None = ...,
-        retries: int = ...,
-        priority: int = ...,
+        self, *, num_returns: int, **options: Unpack[_Options]
     ) -> BoundSplitMethod[P, R_co]: ...
 
 
-class BoundAsyncMethod(Protocol[P, R_co]):
+class BoundMethod(_Bound[P, R_co], Protocol[P, R_co]):
+    """A method of a handle, as type checkers see it."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class BoundAsyncMethod(_Bound[P, R_co], Protocol[P, R_co]):
     """An async method of a handle, as type checkers see it."""
 
     def __call__(
         self, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R_co]: ...
-    def remote(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R_co]: ...
-    def tell(self, *args: P.args, **kwargs: P.kwargs) -> None: ...
-    @overload
-    def options(
-        self,
-        *,
-        timeout: float | None = ...,
-        retries: int = ...,
-        priority: int = ...,
-        stream_window: int = ...,
-    ) -> Self: ...
-    @overload
-    def options(
-        self,
-        *,
-        num_returns: int,
-        timeout: float | None = ...,
-        retries: int = ...,
-        priority: int = ...,
-    ) -> BoundSplitMethod[P, R_co]: ...
 
 
 class BoundSplitMethod(Protocol[P, R_co]):

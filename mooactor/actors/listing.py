@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooactor import errors
-from mooactor.actors.embedded import ensure_runtime
+from mooactor.actors.session import ensure_runtime
 from mooactor.host.fields import LONGEST_S
 from mooactor.process import checks
 from mooactor.process.loops import refuse_to_block

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, Generic, TypeVar
@@ -14,13 +14,14 @@ from mooactor.control import codec
 from mooactor.process.calls import context
 from mooactor.process.checks import function, seconds
 from mooactor.process.current import current_runtime
+from mooactor.process.deadlock import Wait
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import borrowing_in_progress
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold, claimed
+from mooactor.process.objects.results import Fetched
 from mooactor.process.objects.table import PINNED
 from mooactor.process.runtime import Runtime
-from mooactor.process.waits import Wait
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -44,6 +45,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     """
 
     __slots__ = ("_runtime", "_of", "_timeout", "home")
+    speaks = True
 
     def __init__(
         self, runtime: Runtime, of: object, timeout: float | None = None
@@ -84,8 +86,8 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
           RuntimeError: called on a running event loop, which it would freeze.
           BaseException: the method raised it, or the named error of the call.
         """
-        if not self.state:
-            self._wait(timeout)
+        if self.state <= 0:
+            self._wait(timeout, read=True)
         try:
             value: R_co = self.unwrap()
             return value
@@ -95,29 +97,51 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     result = get
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error that it ended with, or None; waits as `get` does."""
+        """The error that it ended with, or None; waits as `get` does, but a result
+        that is stored on another host stays there."""
         if not self.state:
             self._wait(timeout)
         return self.failure()
 
-    def _wait(self, timeout: float | None) -> None:
+    def _wait(self, timeout: float | None, *, read: bool = False) -> None:
+        if self.is_here():
+            return
         if asyncio._get_running_loop() is not None:
             refuse_on_loop(self._label)
-        self.block(None if timeout is None else seconds("timeout", timeout))
+        self.block(None if timeout is None else seconds("timeout", timeout), read=read)
 
-    def block(self, timeout: float | None = None) -> None:
-        """Wait until it is done, in a thread that may wait.
+    def block(self, timeout: float | None = None, *, read: bool = True) -> None:
+        """Wait until it is done, in a thread that may wait. `read`: and until its value
+        is here.
 
         Raises:
           CallTimeout, ActorUnavailable: it is not, as `get` says.
         """
+        calls: Sequence[Future] = self.parts or (self,)
+        if read:
+            for call in calls:
+                call.wanted = True
         if self.home is not None or self._runtime.closed:
             self._begin()
-            if self.state:
-                return
-        calls = self.parts or (self,)
-        if not self._runtime.wait_some(calls, len(calls), lambda: self.state, timeout):
+        deadline = None if timeout is None else perf_counter() + timeout
+        wait_some = self._runtime.wait_some
+        if not (
+            self.state or wait_some(calls, len(calls), lambda: self.state, timeout)
+        ):
             raise self._not_done(timeout)
+        if read and self.state < 0 and (pulls := self.pull()):
+            if deadline is not None:
+                timeout = max(0.0, deadline - perf_counter())
+            if not wait_some(pulls, len(pulls), self.is_here, timeout):
+                raise self._not_done(timeout)
+
+    def want(self) -> None:
+        """Have its value fetched as soon as it is there: somebody will read it."""
+        for call in self.parts or (self,):
+            call.wanted = True
+        self._begin()
+        if self.state:
+            self.pull()
 
     def _not_done(self, timeout: float | None) -> BaseException:
         if self._runtime.closed:
@@ -149,7 +173,8 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
                 call.expire()
 
     def done(self) -> bool:
-        """Whether `get` would return at once. Handles arrived messages first."""
+        """Whether the call has ended, so that `get` need not wait for it; a large
+        result of another host may be still there. Handles arrived messages first."""
         if not self.state:
             self._look()
         return self.state != 0
@@ -191,7 +216,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     # -- asyncio -----------------------------------------------------------
 
     def __await__(self) -> Generator[Any, None, R_co]:
-        if not self.state:
+        if self.state <= 0:
             yield from self._arrival().__await__()
         try:
             value: R_co = self.unwrap()
@@ -200,27 +225,33 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
             del self  # see `unwrap`
 
     async def _arrival(self) -> None:
-        """Sleep, on the running loop, until it is done or its deadline passes."""
-        self._begin()
-        if self.state:
-            return
+        """Sleep, on the running loop, until its value is here or its deadline
+        passes."""
+        self.want()
+        if not self.state:
+            await self._end_of(self, self.parts or (self,))
+        for pull in self.pull():
+            await self._end_of(pull, (pull,))
+
+    async def _end_of(self, future: Future, calls: Sequence[Future]) -> None:
+        """Sleep until a future, which is made of `calls`, is done."""
         loop = asyncio.get_running_loop()
         event, arrived = self._runtime.poller.event()
-        self.listen(arrived)
+        future.listen(arrived)
         loop.call_soon(self._runtime.flush)
-        call, wait = context.get(), Wait(self.parts or (self,), len(self.parts) or 1)
+        call, wait = context.get(), Wait(calls, len(calls))
         if call is not None:
             call.awaits.append(wait)
         try:
             await event.wait()
         except asyncio.CancelledError:
-            self.unlisten(arrived)
+            future.unlisten(arrived)
             self._give_up()
             raise
         finally:
             if call is not None:
                 call.awaits.remove(wait)
-            self.unlisten(arrived)
+            future.unlisten(arrived)
 
     def _give_up(self) -> None:
         """The task that awaited it was cancelled: so is the call, unless somebody
@@ -251,7 +282,15 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
 
     def _take(self, source: Future) -> None:
         """Its value is here; whoever reads it decodes it."""
-        self.set_raw(_Fetched(source))
+        self.set_raw(Fetched(source))
+
+    def take_over(self) -> None:
+        """Fetch a borrowed value, whose owner ends, and own it from there on."""
+        self._begin()
+        self.listen(self._leave_home)
+
+    def _leave_home(self) -> None:
+        self.home = None
 
     def _hold(self) -> Hold:
         """The owner and number by which other processes know it.
@@ -262,6 +301,9 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         runtime = self._runtime
         if runtime.closed:
             raise runtime.over(f"{self._label} cannot be passed on")
+        away = self.elsewhere() if self.home is None else None
+        if away is not None and (home := away.home) is not None:
+            return home
         if self.home is None:
             number = runtime.objects.new_id()
             self.home = Hold(runtime.borrows, runtime.process_id, number, None)
@@ -286,23 +328,11 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         return f"<Ref {self._label} {'failed' if self.failure() else 'done'}>"
 
 
-class _Fetched:
-    """A borrowed value, as `Reply` is one."""
-
-    __slots__ = ("_source",)
-
-    def __init__(self, source: Future) -> None:
-        self._source = source
-
-    def value(self) -> Any:
-        return self._source.unwrap()
-
-
 class Told(Ref[None]):
     """In place of a Ref, for a `tell`; nobody gets to see it."""
 
     __slots__ = ()
-    told = True
+    told, speaks = True, False
 
 
 def deadline_passed(label: str, timeout: float | None) -> errors.CallTimeout:
@@ -365,6 +395,8 @@ def _known_as(hold: Hold, label: str) -> Ref[Any]:
         if isinstance(entry.future, Ref):
             return entry.future
         ref.set_raw(entry.stored)
+    elif runtime.inbound is not None:
+        runtime.results.borrowed.add(ref)
     ref.home = hold
     return ref
 
@@ -385,6 +417,7 @@ def end_with(runtime: Runtime, future: Future, label: str) -> None:
         # wake-ups.
         future._listeners.clear()
     if not future.state:
+        future.hear()
         future.set_error(runtime.over(label, was_sent=bool(future.call_id)))
 
 

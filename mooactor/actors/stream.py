@@ -12,9 +12,9 @@ from mooactor.actors.ref import deadline_passed, end_with, refuse_on_loop
 from mooactor.control import envelope
 from mooactor.control.interrupts import was_interrupted
 from mooactor.process.calls import context
+from mooactor.process.deadlock import Wait
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.runtime import Runtime
-from mooactor.process.waits import Wait
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import socket
+from functools import partial
 
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.broker import MOST_BYTES, Broker, Standby
 from mooactor.control import secret
@@ -15,7 +16,8 @@ from mooactor.control.addresses import own
 from mooactor.control.node import Node
 from mooactor.host import addresses
 from mooactor.host.addresses import Address
-from mooactor.process import openfiles
+from mooactor.host.leaving import farewell
+from mooactor.process import files
 from mooactor.tensors import interfaces
 
 _LOOPBACK = "127.0.0.1"
@@ -25,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or `mooactor stop`."""
     first = _first(options.standby_of) if options.standby_of else None
     key, bind, port = _where(options)
-    openfiles.raise_limit()  # each member has a connection
+    files.raise_limit()  # each member has a connection
     serving = Serving("mooactor broker")
     try:
         node = Node(
@@ -53,6 +55,10 @@ def _serve(
     broker = Broker(node, serving.log, serving.stop)
     serving.describe(broker.report)
     serving.log(about(key))
+    try:
+        node.tell_fingerprint(partial(_strange, serving, key))
+    except OSError as error:
+        serving.log(f"programs with another key are not told: {error.strerror} (UDP)")
     standby = None
     if first is not None:
         later = serving.loop.later
@@ -60,10 +66,19 @@ def _serve(
         broker.first = standby.first
     serving.ready(f"mooactor broker at {node.address}")
     serving.run(node, broker.look, broker.due)
+    for channel in node.channels():
+        channel.close(farewell())
     if standby is not None:
         standby.close()
         if standby.refusal is not None:
             raise Failure(standby.refusal, code=1)
+
+
+def _strange(serving: Serving, key: secret.Key, host: str, theirs: str) -> None:
+    serving.log(
+        f"a program on {host} holds another key, {theirs}, and is not let in; the key "
+        f"here is {key}"
+    )
 
 
 def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:

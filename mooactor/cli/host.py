@@ -5,20 +5,23 @@ from __future__ import annotations
 
 import argparse
 
-from mooactor.cli.amounts import bytes_of
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
+from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
 from mooactor.host.fields import Refused
 from mooactor.host.keeper import Keeper, Offer
+from mooactor.host.leaving import how_left
 from mooactor.process.place import check_host_name, host_name
 from mooactor.tensors.interfaces import listen_address
 
 # After `brokerlink.NAME_PATIENCE_S`. A busy broker may know a silent end 8 s later.
 _LENIENT_S = 5.0
+# One that was killed is started again; longer than this, and it does not come back.
+_BROKER_LOST_S = 8.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -28,7 +31,13 @@ def run(options: argparse.Namespace) -> int:
     launched = key.source.startswith("/proc/")  # all hosts of a launcher have that key
     if not launched:
         serving.log(about(key))
-    news = _News(serving, offer.name, key)
+    news = _News(
+        serving,
+        offer.name,
+        key,
+        waits=options.wait,
+        with_broker=options.with_broker,
+    )
     try:
         try:
             keeper = Keeper(
@@ -37,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
                 serving.log,
                 news.joined,
                 news.lost,
-                news.taken,
+                news.hopeless,
                 serving.stop,
             )
         except (OSError, ValueError) as error:
@@ -61,11 +70,24 @@ class _News:
     """What is said of the brokers: of each that is not there, each reason once.
 
     A host whose name another one has, and that never joined any, ends: no `mooactor
-    stop` would reach it, and later it could take that name. `refusal` says why, then.
+    stop` would reach it, and later it could take that name. So does one with another
+    key than its broker, unless it `waits`. `refusal` says why, then.
+
+    Args:
+      with_broker: end with the only broker that there is.
     """
 
-    def __init__(self, serving: Serving, name: str, key: secret.Key) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        name: str,
+        key: secret.Key,
+        *,
+        waits: bool = False,
+        with_broker: bool = False,
+    ) -> None:
         self._serving = serving
+        self._waits, self._with_broker = waits, with_broker
         self._name = name
         self._key = key
         self.refusal: str | None = None
@@ -89,14 +111,32 @@ class _News:
         if broker in self._present:
             self._present.discard(broker)
             self._serving.log(f"lost the broker at {broker}: {why}")
+            if self._with_broker:
+                self._follow(broker, why)
         elif is_new:  # a lost one is tried every few seconds, for ever
             step = secret.next_step(why, self._key)
             self._serving.log(f"no broker at {broker} yet ({why}): {step}")
 
-    def taken(self, broker: str, why: str) -> None:
-        # Of a host that was killed the broker may not know yet.
+    def _follow(self, broker: str, why: str) -> None:
+        if how_left(why) is not None:
+            self._serving.stop()
+            return
+
+        def look() -> None:
+            if broker not in self._present:
+                self.refusal = f"the broker at {broker} is gone, and the run is over"
+                self._serving.stop()
+
+        self._serving.loop.later(_BROKER_LOST_S, look)
+
+    def hopeless(self, broker: str, why: str) -> None:
         text = f"the broker at {broker} refuses this host: {why}"
-        self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
+        if OTHER_KEY not in why:
+            # Of a host that was killed the broker may not know yet.
+            self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
+        elif not self._waits:
+            step = secret.next_step(why, self._key)
+            self._give_up(f"{text}: {step}; with --wait it goes on trying")
 
     def _give_up(self, text: str) -> None:
         if not self._has_joined:
@@ -110,7 +150,6 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
         name = _name(options.name)
         labels = dict(map(_label, options.label))
         check_labels(labels)
-        memory = None if options.memory is None else bytes_of(options.memory)
         bind = listen_address(options.bind, "--bind") if options.bind else None
     except (ValueError, Refused) as error:
         raise Failure(str(error)) from None
@@ -124,7 +163,7 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
         {**reach, "host": name},
         options.num_cpus,
         options.num_gpus,
-        memory,
+        options.memory,
         labels,
     )
     return offer, key

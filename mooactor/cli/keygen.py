@@ -8,12 +8,14 @@ import os
 import shlex
 import sys
 
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.control import secret
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write a new key, and say where it is."""
+    """Write a new key, and say where it is; or say which one there is."""
+    if options.show:
+        return _show(options.file)
     target = options.file or secret.default_path()
     parent = os.path.dirname(os.path.abspath(target))
     if options.file is not None and not os.path.isdir(parent):
@@ -34,6 +36,15 @@ def run(options: argparse.Namespace) -> int:
         ) from None
     print(f"mooactor key {key.fingerprint} in {target}")
     print(_next_step(target, default=options.file is None), file=sys.stderr)
+    return 0
+
+
+def _show(file: str | None) -> int:
+    """What can be compared with another host's."""
+    found = secret.find(file)
+    if found is None:
+        raise Failure("there is no key here: make one with `mooactor keygen`")
+    print(f"mooactor {found}")
     return 0
 
 

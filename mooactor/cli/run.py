@@ -1,71 +1,68 @@
 # SPDX-License-Identifier: MIT
-"""``mooactor run``: a program with actors on many hosts."""
+"""``mooactor run``, ``slurm`` and ``kubernetes``: a program on many hosts."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import secrets
+import sys
 from pathlib import Path
 
 import mooactor
-from mooactor.cli.failure import Failure
-from mooactor.cluster.launch import ranks, rendezvous, starter, targets, variables
-from mooactor.cluster.launch.environment import Rank, rank_of
+from mooactor.cli.command import Failure
+from mooactor.cluster.launch import batch, job, plan, starter
 from mooactor.cluster.launch.launch import Launch
-from mooactor.cluster.launch.plan import GRACE_S, Plan, check_script, path_of_driver
-from mooactor.cluster.launch.targets import LaunchError, Target
+from mooactor.cluster.launch.plan import GRACE_S, LaunchError, Plan, Target
+from mooactor.cluster.launch.ranks import Rank, rank_of
 from mooactor.control import secret
+from mooactor.host.addresses import ports_text
 
 _PATIENCE_S, _PATIENCE_IN_JOB_S = 60.0, 300.0
+_SOURCE = Path(mooactor.__file__).parents[1]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run it; the exit code is the program's, 2 if it never ran.
+    """Run the program; the exit code is its own, 2 if it never ran.
 
     Raises:
       Failure: it cannot even begin.
       AuthError: the user's key is unusable.
     """
     try:
-        rank = _rank(options)
+        alone = options.hosts is not None or options.hostfile is not None
+        rank = None if alone or options.local_only else rank_of(os.environ)
         named = secret.find(options.key_file)  # a run without one makes its own
-        plan = _plan(options, rank, named.secret if named else secrets.token_bytes(32))
+        made = _plan(options, rank, named.secret if named else secrets.token_bytes(32))
         if named is not None and named.local:
-            secret.stay_here(t.name for t in plan.targets if rank or not t.is_here)
-        if rank is not None:
-            folder = options.rendezvous or rendezvous.directory()
-            return ranks.run(plan, rank, folder, key_is_named=named is not None)
+            secret.stay_here(t.name for t in made.targets if rank or not t.is_here)
+        if rank is None:
+            return Launch(made).run()
+        folder = options.rendezvous or job.directory()
+        return job.run(made, rank, folder, key_is_named=named is not None)
     except LaunchError as error:
         raise Failure(str(error)) from None
-    return Launch(plan).run()
-
-
-def _rank(options: argparse.Namespace) -> Rank | None:
-    named = options.hosts is not None or options.hostfile is not None
-    if named or options.local_only:
-        return None
-    return rank_of(os.environ)
 
 
 def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
-    python = _interpreter(options.python)
+    """Raises LaunchError: something is missing, as can be known before anything
+    starts."""
+    python = options.python
+    if python and "/" in python:  # it is at that path on every host
+        python = os.path.join(os.getcwd(), python)
     script = ["-m", options.script] if options.module else [options.script]
-    source = str(Path(mooactor.__file__).parents[1])
-    plan = Plan(
+    environ = os.environ
+    found = Plan(
         program=[*script, *options.arguments],
         targets=_targets(options, rank),
         key=key.hex(),
-        version=mooactor.__version__,
-        wire=starter.wire_of(os.path.dirname(mooactor.__file__)),
+        wire=starter.wire_of(str(_SOURCE / "mooactor")),
         cwd=options.cwd or os.getcwd(),
         python=python,
-        path=path_of_driver(source, python),
-        own_path=path_of_driver(source, None),
-        variables={
-            **variables.settings(os.environ),
-            **variables.named(options.env, os.environ),
-        },
+        path=plan.path_of_driver(str(_SOURCE), python),
+        own_path=plan.path_of_driver(str(_SOURCE), None),
+        variables={**plan.settings(environ), **plan.named(options.env, environ)},
         offers=_offers(options),
         ports=options.ports,
         address=options.address,
@@ -74,22 +71,28 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         patience_s=options.patience or (_PATIENCE_IN_JOB_S if rank else _PATIENCE_S),
         grace_s=options.grace or GRACE_S,
     )
-    _check(plan, rank)
-    return plan
-
-
-def _interpreter(said: str | None) -> str | None:
-    """One that is named by a path is at that path on every host, wherever the program
-    starts; one that is only named is searched for."""
-    return os.path.join(os.getcwd(), said) if said and "/" in said else said
+    # A rank may know of too few hosts, unless it is alone.
+    there = len(found.targets) if rank is None or rank.hosts == 1 else None
+    if there and found.min_hosts and found.min_hosts > there:
+        hosts = "one host" if there == 1 else f"{there} hosts"
+        raise LaunchError(
+            f"--min-hosts {found.min_hosts} is more than the {hosts}: name more hosts, "
+            "or ask for fewer"
+        )
+    if found.targets[0].is_here:  # its starter looks on another host
+        if not os.path.isdir(found.cwd):
+            raise LaunchError(f"there is no directory {found.cwd} here: check --cwd")
+        if found.script:
+            plan.check_script(found.script, found.cwd)
+    return found
 
 
 def _targets(options: argparse.Namespace, rank: Rank | None) -> list[Target]:
     if options.hosts is not None:
-        return targets.of_list(options.hosts)
+        return plan.of_list(options.hosts)
     if options.hostfile is not None:
-        return targets.of_file(options.hostfile)
-    return [Target(rank.host, "localhost")] if rank else [targets.HERE]
+        return plan.of_file(options.hostfile)
+    return [Target(rank.host, "localhost")] if rank else [plan.HERE]
 
 
 def _offers(options: argparse.Namespace) -> list[str]:
@@ -102,20 +105,84 @@ def _offers(options: argparse.Namespace) -> list[str]:
     return [word for pair in said.items() for word in pair]
 
 
-def _check(plan: Plan, rank: Rank | None) -> None:
-    """What can be known to be missing before anything starts."""
-    # The environment of a rank may understate how many hosts there are, unless it says
-    # that this one is alone.
-    there = len(plan.targets) if rank is None or rank.hosts == 1 else None
-    if there and plan.min_hosts and plan.min_hosts > there:
-        hosts = "one host" if there == 1 else f"{there} hosts"
-        raise LaunchError(
-            f"--min-hosts {plan.min_hosts} is more than the {hosts}: name more hosts, "
-            "or ask for fewer"
+def slurm(options: argparse.Namespace) -> int:
+    """Print the script of a batch job, or submit it and print the answer of sbatch.
+
+    Raises:
+      Failure: sbatch refuses, or is not here.
+    """
+    try:
+        # The nodes share the working directory; that of --cwd may be theirs alone.
+        cwd = options.cwd or os.getcwd()
+        if not options.module and (options.cwd is None or os.path.isdir(cwd)):
+            plan.check_script(options.script, cwd)
+        plan.named(options.env, os.environ)  # refused here, not in the job
+        asked = {
+            "job-name": options.job_name or _job_name(options.script),
+            "nodes": options.nodes,
+            "ntasks-per-node": 1,
+            "cpus-per-task": options.cpus,
+            "gpus-per-node": options.gpus,
+            "mem": options.mem,
+            "partition": options.partition,
+            "account": options.account,
+            "time": options.time,
+        }
+        script = batch.batch_script(
+            asked,
+            options.sbatch,
+            options.python or sys.executable,
+            [*(w for one in options.env for w in ("--env", one)), *_run_words(options)],
+            plan.path_of_driver(str(_SOURCE), options.python),
         )
-    if not plan.targets[0].is_here:
-        return  # its starter looks
-    if not os.path.isdir(plan.cwd):
-        raise LaunchError(f"there is no directory {plan.cwd} here: check --cwd")
-    if plan.script:
-        check_script(plan.script, plan.cwd)
+        print(script.rstrip() if options.dry_run else batch.submit(script))
+    except LaunchError as error:
+        raise Failure(str(error)) from None
+    return 0
+
+
+def kubernetes(options: argparse.Namespace) -> int:
+    """Print the manifest of a job.
+
+    Raises:
+      Failure: there can be none.
+    """
+    try:
+        limits = {
+            "cpu": options.cpus,
+            "memory": options.memory,
+            "nvidia.com/gpu": options.gpus,
+        }
+        objects = batch.manifest(
+            name=options.name or _job_name(options.script),
+            hosts=options.hosts,
+            image=options.image,
+            words=_run_words(options),
+            variables=plan.named(options.env, os.environ),
+            python=options.python or "python3",
+            namespace=options.namespace,
+            limits=limits,
+            secret=options.secret,
+            grace_s=options.grace or GRACE_S,
+        )
+    except LaunchError as error:
+        raise Failure(str(error)) from None
+    print(batch.text(objects))
+    return 0
+
+
+def _run_words(options: argparse.Namespace) -> list[str]:
+    """The words of ``mooactor run`` for the same program, without ``--env``."""
+    words = ["--cwd", options.cwd] if options.cwd else []
+    if getattr(options, "ports", None):
+        words += ["--ports", ports_text(options.ports)]
+    if options.grace is not None:
+        words += ["--grace", f"{options.grace:g}"]
+    module = ["-m"] if options.module else []
+    return [*words, *module, options.script, *options.arguments]
+
+
+def _job_name(script: str) -> str:
+    """A name that Slurm and Kubernetes take, from that of the script."""
+    name = re.sub(r"[^a-z0-9]+", "-", Path(script).stem.lower()).strip("-")
+    return name[:40].rstrip("-") or "mooactor"

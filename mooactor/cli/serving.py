@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mooactor.cli.streams import OutputLost
+from mooactor.cli.command import OutputLost
 from mooactor.control.node import Node
 from mooactor.control.secret import Key
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.terminal import Terminal
-from mooactor.process import dump
+from mooactor.process import signals
 
 _LOG_BYTES = 1 << 18  # that wait for a reader of stderr
 _DRAIN_S = 0.5
@@ -72,7 +72,7 @@ class Serving:
 
     def describe(self, parts: Callable[[], Iterable[str]]) -> None:
         """Have SIGUSR1 report these lines, beside what this process is doing."""
-        dump.install(self._name, parts, write=self._reports.append)
+        signals.report_on_sigusr1(self._name, parts, write=self._reports.append)
 
     def run(
         self, node: Node, look: Callable[[], Any], due: Callable[[], float | None]

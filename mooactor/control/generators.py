@@ -10,13 +10,12 @@ gymnasium's spaces.
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import pickle
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _BYTES = 16
@@ -42,23 +41,32 @@ def seed_from(seed: Callable[[int], bytes]) -> None:
         _set(generator)
 
 
-def find() -> None:
+def kinds() -> set[type]:
+    """Of the generators that are known."""
+    return with_subclasses(_kinds())
+
+
+def find(objects: Iterable[Any]) -> None:
     """Note every generator of this process, for the processes forked from it. Those of
-    the modules themselves are the streams' (`process.streams`)."""
-    kinds = {kind for known in _kinds() for kind in _with_subclasses(known)}
+    the modules themselves are the streams' (`process.streams`).
+
+    `objects`: at least those of `kinds` that the garbage collector has.
+    """
+    known = kinds()
     holders = [vars(module) for module in list(sys.modules.values()) if module]
-    values = itertools.chain(gc.get_objects(), *(list(d.values()) for d in holders))
-    found = {id(value): value for value in values if type(value) in kinds}
+    values = itertools.chain(objects, *(list(d.values()) for d in holders))
+    found = {id(value): value for value in values if type(value) in known}
     for own in _modules_own():
         found.pop(id(own), None)
     _Process.found = tuple(found.values())
 
 
-def _with_subclasses(kind: type) -> list[type]:
-    found = [kind]
+def with_subclasses(kinds: Iterable[type]) -> set[type]:
+    """These classes, and all that are derived from them."""
+    found = list(kinds)
     for one in found:
         found += type.__subclasses__(one)
-    return found
+    return set(found)
 
 
 def _modules_own() -> list[Any]:

@@ -154,6 +154,14 @@ class Link:
         )
         return ActorRestarted(message + _tail(cause), cause=cause, delivered=delivered)
 
+    def died_with_result(self, cause: Cause) -> ActorDied:
+        """The error of a call that has run, and whose result went with the actor."""
+        more = "; the call has run, and its result was not fetched"
+        if self.cause is not None:
+            return _died(self.label, cause, True, more)
+        message = f"{self.label} died ({cause}) and was restarted{more}; call again"
+        return ActorRestarted(message + _tail(cause), cause=cause, delivered=True)
+
     def cut_off(self, why: str, delivered: bool | None) -> ActorUnavailable:
         """The error of a call that was under way when the connection broke."""
         if delivered is False:
@@ -302,8 +310,10 @@ class Links:
         return {link.process_id: link.label for link in list(self._links.values())}
 
 
-def _died(label: str, cause: Cause, delivered: bool | None) -> ActorDied:
-    message = f"{label} is dead: {cause}"
+def _died(
+    label: str, cause: Cause, delivered: bool | None, more: str = ""
+) -> ActorDied:
+    message = f"{label} is dead: {cause}{more}"
     error = ActorDied(message + _tail(cause), cause=cause, delivered=delivered)
     if cause.exception is not None:
         error.__cause__ = cause.exception

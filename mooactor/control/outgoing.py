@@ -11,15 +11,16 @@ sent before it stands.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 
 import zmq
 
-from mooactor.control import addresses, frames
+from mooactor.control import addresses, fingerprints, frames
 from mooactor.control.attempt import Attempt
 from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener, Terms
-from mooactor.control.probe import REFUSED, Probe
+from mooactor.control.probe import CURVE, REFUSED, Probe
 from mooactor.control.readiness import Readiness
 from mooactor.control.secret import TURNED_DOWN
 from mooactor.control.sockets import CONNECT_MS, Sockets
@@ -32,6 +33,8 @@ LONGEST_DELAY_S = 0.1
 #: has taken most of that.
 SHORTEST_CONNECT_MS = 150
 _PARTING_MS = 200  # for a last frame
+# Where handshakes fail for so long, and nobody says which key is there.
+_UNANSWERED_S = 1.0
 
 
 class OutgoingChannel(Channel):
@@ -70,6 +73,9 @@ class OutgoingChannel(Channel):
         self._attempt_ends = 0.0
         self._connect_ms = CONNECT_MS
         self._probe: Probe | None = None
+        self._question: fingerprints.Question | None = None
+        self._theirs: str | None = None  # the fingerprint of the other side's key
+        self._turned_down_at: float | None = None  # first, of those in a row
         self._delay_s = FIRST_DELAY_S
         self._dial_at: float | None = None
         self._obstacle = "it does not answer"
@@ -196,8 +202,10 @@ class OutgoingChannel(Channel):
         if stood:
             self.lost()
             return
-        if turned_down:
-            self._obstacle = TURNED_DOWN
+        if not turned_down:
+            self._turned_down_at = None
+        elif self._turned_down_at is None:
+            self._obstacle, self._turned_down_at = TURNED_DOWN, self._now()
         self._dial_at = self._now() + self._delay_s
         self._delay_s = min(2 * self._delay_s, LONGEST_DELAY_S)
         self._ask_why()
@@ -208,15 +216,40 @@ class OutgoingChannel(Channel):
         self._dial_at = now
 
     def _ask_why(self) -> None:
-        if self._probe is not None:
-            self._probe.close()
-        try:
-            self._probe = Probe(self._ready, *self._target(), self._probed)
-        except OSError:
-            self._probe = None  # out of descriptors: nothing is known
+        self._stop_asking()
+        target, suspected = self._target(), self._turned_down_at is not None
+        with contextlib.suppress(OSError):  # out of descriptors: nothing is known
+            self._probe = Probe(self._ready, *target, self._probed, greets=suspected)
+            if not self.peer:
+                own = self._sockets.fingerprint
+                question = fingerprints.Question(
+                    self._ready, own, target, self._answered
+                )
+                self._question = question
+
+    def _stop_asking(self) -> None:
+        for asking in (self._probe, self._question):
+            if asking is not None:
+                asking.close()
+        self._probe = self._question = None
+
+    def _answered(self, theirs: str) -> None:
+        self._question, self._theirs = None, theirs
+        if theirs != self._sockets.fingerprint:
+            self._other_key()
+
+    def _other_key(self) -> None:
+        if not self.peer and self.why is None:
+            own = self._sockets.fingerprint
+            self.end(fingerprints.difference(own, self._theirs))
 
     def _probed(self, code: int) -> None:
         self._probe = None
+        since = self._turned_down_at
+        if code == CURVE and self._theirs is None and since is not None:
+            if self._now() - since >= _UNANSWERED_S:
+                self._other_key()
+            return
         self.refused = code == REFUSED
         if code != REFUSED or self._carrier is not None or self.why is not None:
             return
@@ -245,6 +278,4 @@ class OutgoingChannel(Channel):
     def _release(self) -> None:
         self._drop_attempt(_PARTING_MS)
         self._dial_at = None
-        if self._probe is not None:
-            self._probe.close()
-            self._probe = None
+        self._stop_asking()

@@ -20,7 +20,6 @@ the rule, for whatever listens or connects with such a key.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import stat
@@ -29,6 +28,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mooactor import errors
+from mooactor.control import fingerprints
 from mooactor.control.addresses import is_loopback
 
 VARIABLE = "MOOACTOR_KEY"
@@ -65,10 +65,7 @@ class Key:
 
     @property
     def fingerprint(self) -> str:
-        """Eight hex digits to compare keys by. They do not help to find the key."""
-        return hashlib.blake2b(
-            self.secret, digest_size=4, person=b"moo-fingerprint"
-        ).hexdigest()
+        return fingerprints.of(self.secret)
 
     def __str__(self) -> str:
         return f"key {self.fingerprint} from {self.source}"
@@ -78,7 +75,7 @@ def next_step(why: str, key: Key, otherwise: str = "") -> str:
     """What to do about a broker that has not answered for the reason `why`, and the key
     that this program has. `otherwise`: what to do if that is no matter of the key."""
     step = otherwise or "see whether `mooactor broker` runs there, with the same key"
-    if TURNED_DOWN in why:
+    if TURNED_DOWN in why or fingerprints.OTHER_KEY in why:
         step = "copy the broker's key file here, or restart the broker with this one"
     return f"{step}; the key here is {key}"
 

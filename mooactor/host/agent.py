@@ -34,7 +34,7 @@ from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
 from mooactor.host.site import Site
 from mooactor.host.sites import Sites
-from mooactor.process import dump, signals, standard
+from mooactor.process import files, signals
 from mooactor.process.place import host_name
 from mooactor.process.system import (
     adopt_orphans,
@@ -67,7 +67,7 @@ class Agent:
         self._cluster: Cluster | None = None
         # The loop writes the report for SIGUSR1; the signal wakes it up.
         self._reports: deque[str] = deque()
-        dump.install("the agent", self._living, write=self._reports.append)
+        signals.report_on_sigusr1("the agent", self._living, write=self._reports.append)
 
     def _living(self) -> Iterator[str]:
         return self.home.report()
@@ -124,7 +124,7 @@ def main(fd: int, driver_process: int) -> None:
     """The agent's process: serve the driver at the other end of `fd`, while the process
     of the pidfd lives. Does not return."""
     code = 1
-    standard.open_all()  # first: no descriptor of ours may take such a number
+    files.open_standard_streams()  # first: no descriptor of ours may take such a number
     signals.outlive_the_job()
     name_process("moo-agent")
     adopt_orphans()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor.control import frames
 from mooactor.control.channel import Channel, Listener
+from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.control.node import Node
 from mooactor.control.outgoing import OutgoingChannel
 from mooactor.host import rows
@@ -143,12 +144,13 @@ class BrokerLink:
         """The broker is gone, or was never there: try again soon, for ever."""
         if channel is not self._channel:
             return
-        refused, lost = frames.OTHER_WIRE in why, self.joined
+        other_key, lost = OTHER_KEY in why, self.joined
+        refused = other_key or frames.OTHER_WIRE in why
         self._channel, self.joined, self.peer = None, False, b""
         if lost or not refused:
             self._membership.lost(self.address, why)
         if refused:
-            self._complain(why)
+            self._complain(why, hopeless=other_key)
         self._failures = 0 if _ABSENT in why else self._failures + 1
         self._membership.later(self._delay_s(), self.open)
 
@@ -188,14 +190,14 @@ class BrokerLink:
         if message.get("taken") and now - self._refused_since < NAME_PATIENCE_S:
             self._membership.later(_NAME_RETRY_S, self._try_again)
         else:
-            self._complain(str(message.get("why")), taken=bool(message.get("taken")))
+            self._complain(str(message.get("why")), bool(message.get("taken")))
 
-    def _complain(self, why: str, taken: bool = False) -> None:
+    def _complain(self, why: str, hopeless: bool) -> None:
         if not self._complained:
             self._complained = True
             self._membership.on_refused(self.address, why)
-            if taken:
-                self._membership.on_taken(self.address, why)
+            if hopeless:
+                self._membership.on_hopeless(self.address, why)
 
     def _try_again(self) -> None:
         if self._announced is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mooactor import errors
 from mooactor.control import addresses
 from mooactor.control.complaints import say
+from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.control.keys import namespace_key, new_session_key
 from mooactor.control.lifeline import Message
 from mooactor.control.secret import Key, next_step, stay_here
@@ -156,7 +157,8 @@ def await_joined(agent: AgentClient, joining: Joining) -> None:
 
     Raises:
       ActorUnavailable: none has within `PATIENCE_S`.
-      VersionMismatch: one has refused it for its version, and no other one answers.
+      AuthError, VersionMismatch: one has refused it for its key, or its version, and no
+        other one answers.
       MooError: the agent cannot take part; its own reason is the message.
     """
     future = agent.joined
@@ -170,8 +172,12 @@ def await_joined(agent: AgentClient, joining: Joining) -> None:
     if said.get("ev") == "not_joined":
         raise errors.MooError(f"this session cannot join {names}: {said['why']}")
     if said:
+        why, broker = said["why"], said["broker"]
+        if OTHER_KEY in why:
+            step = next_step(why, joining.key)
+            raise errors.AuthError(f"no way in at {broker}: {why}: {step}")
         raise errors.VersionMismatch(
-            f"the broker at {said['broker']} refuses this program: {said['why']}"
+            f"the broker at {broker} refuses this program: {why}"
         )
     why = _reasons(agent)
     raise errors.ActorUnavailable(

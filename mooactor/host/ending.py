@@ -36,9 +36,10 @@ from mooactor.control.complaints import say
 from mooactor.host.program import HAS_ENDED
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.caller import Caller
+from mooactor.process.losses import summary
 from mooactor.process.objects.future import Future
+from mooactor.process.objects.results import Results
 from mooactor.process.poller import Poller
-from mooactor.process.told import summary
 
 GRACE_S = 3.0
 #: The time that actors have to stop if the wait for calls has used the grace up.
@@ -119,6 +120,7 @@ class Parts(Protocol):
     agent: AgentClient
     caller: Caller
     poller: Poller
+    results: Results
 
     def flush(self) -> None:
         """Send all that waits to be sent."""
@@ -147,6 +149,8 @@ class Ending:
     def run(self) -> None:
         """Wait, have the actors stop, and return when the agent is gone."""
         parts, start = self._parts, perf_counter()
+        if self._awaited is not Awaited.ALL:
+            parts.results.ending = True
         parts.agent.on_agent_lost = self._lost
         parts.caller.close_streams()
         parts.flush()

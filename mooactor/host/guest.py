@@ -33,8 +33,8 @@ from mooactor.control.plain import NotPlain
 from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.fields import Refused
+from mooactor.host.groups import Groups
 from mooactor.host.leftovers import Leftovers
-from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import file_of
 from mooactor.host.placement import free_on, lacks
@@ -43,9 +43,9 @@ from mooactor.host.relayed import RelayedLines, RelayedOutput
 from mooactor.host.remote_fields import MOST_OF_DEVICES, TO_GUEST, check
 from mooactor.host.resources import Amount, Resources
 from mooactor.host.site import End, LocalProcess, Process, Site
-from mooactor.process import directories, openfiles
+from mooactor.process import files
+from mooactor.process.deaths import bury
 from mooactor.process.place import Place
-from mooactor.process.started import bury
 
 _AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
 _MOST_OF_A_NAME = 80
@@ -85,7 +85,7 @@ class Guest:
         self._leftovers = Leftovers(loop)
         self._directory = ""
         self._lock = -1
-        self._segments = Segments()
+        self._groups = Groups(loop)
         self._processes: dict[int, Process] = {}
         self._numbers: dict[Process, int] = {}
         self._by_line: dict[Line, int] = {}
@@ -138,7 +138,7 @@ class Guest:
             why = f"host {self.host} cannot take part: {error}"
             self._post("opened", why=why)
             return
-        about = {"near": self._lock < 0, "files": openfiles.limit()}
+        about = {"near": self._lock < 0, "files": files.descriptor_limit()}
         self._post("opened", why="", **about)
 
     def _prepare(self, message: Message) -> None:
@@ -159,7 +159,7 @@ class Guest:
         self._on_open(self, message["session"])
         self.mark = message["session"]
         near = machine.accepted(message.get("near"))
-        self._directory, self._lock = (near, -1) if near else directories.make()
+        self._directory, self._lock = (near, -1) if near else files.make_directory()
         nursery = Nursery(
             self._loop,
             python=python,
@@ -229,7 +229,7 @@ class Guest:
         fds = [file_of(data) for data in message.get("parcels") or ()]
         if said.get("ev") == "reply" and "segment" in said:
             name, size = said.pop("segment")
-            self._loop.post(process.line, said, [self._segments.get(name, size)])
+            self._loop.post(process.line, said, self._groups.get(name, size))
         else:
             self._loop.post(process.line, said, fds)
         for fd in fds:
@@ -350,7 +350,7 @@ class Guest:
             self._site.close()
             self._leftovers.end()
         self._resources.forget(self.mark)
-        self._segments.close()
+        self._groups.close()
         self._remove_directory()
         self._on_end(self)
 
@@ -363,7 +363,7 @@ class Guest:
 
     def tidy_up(self) -> bool:
         """Remove the directory, if it is there still. Whether it is gone."""
-        if self._lock >= 0 and directories.remove(self._directory):
+        if self._lock >= 0 and files.remove_directory(self._directory):
             self._unlock()
         return self._lock < 0
 

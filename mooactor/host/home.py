@@ -26,9 +26,10 @@ from mooactor.host import leaving
 from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.formations import Formations
+from mooactor.host.groups import Groups
 from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes
 from mooactor.host.logs import Logs
-from mooactor.host.names import Names, Segments
+from mooactor.host.names import Names
 from mooactor.host.placeless import Placeless
 from mooactor.host.placement import NoPlace, reasons
 from mooactor.host.program import HAS_ENDED, named
@@ -43,9 +44,9 @@ from mooactor.host.survey import Surveys
 from mooactor.host.teams import Teams
 from mooactor.host.tombstones import Tombstones
 from mooactor.host.whereabouts import Whereabouts
-from mooactor.process import openfiles
+from mooactor.process import files
+from mooactor.process.deaths import bury
 from mooactor.process.exits import ExitRecord
-from mooactor.process.started import bury
 
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
@@ -79,7 +80,7 @@ class Home:
         self.by_line: dict[Line, Supervised] = {}
         self._by_process: dict[Process, Supervised] = {}
         self.names = Names(loop)
-        self.segments = Segments()
+        self.groups = Groups(loop)
         self.formations = Formations(self)
         self.shelf = Shelf()
         self.placeless = Placeless(self)
@@ -227,22 +228,22 @@ class Home:
     def _files_each(self) -> int:
         """The descriptors that an actor may need in each process."""
         if self.config is None or self.config.get("reach") is None:
-            return openfiles.PER_ACTOR
-        return openfiles.per_actor_away(self.config["network"].get("stripes"))
+            return files.PER_ACTOR
+        return files.per_actor_away(self.config["network"].get("stripes"))
 
     def _least_files(self) -> tuple[int, str]:
         """The least limit of all processes, and the host that has it; "": this one."""
-        return min([(openfiles.limit(), ""), *self.sites.files()])
+        return min([(files.descriptor_limit(), ""), *self.sites.files()])
 
     def is_full(self) -> bool:
         """Whether another actor could make some process run out of descriptors."""
         least, _ = self._least_files()
-        return len(self.living) >= openfiles.capacity(least, each=self._files_each)
+        return len(self.living) >= files.capacity(least, each=self._files_each)
 
     def no_room(self, actors: int) -> str:
         """Why there can be no more than so many."""
         each, least = self._files_each, self._least_files()
-        return openfiles.no_room("the session", actors, each=each, least=least)
+        return files.no_room("the session", actors, each=each, least=least)
 
     def turn_away(self, actor: Supervised, record: ExitRecord) -> None:
         """Take a new actor in as one that has died before it had a process."""

@@ -14,7 +14,7 @@ import signal
 import time
 
 from mooactor.host import leftovers
-from mooactor.process import directories
+from mooactor.process import files
 from mooactor.process.system import close_all_but, name_process
 
 _NOT_FOR_IT = (
@@ -55,5 +55,5 @@ def _tidy_up_after(read: int, mark: str) -> None:
     os.read(read, 1)  # the agent's end
     for _ in range(_LOOKS):
         leftovers.kill_all(mark)
-        directories.remove_abandoned()
+        files.remove_abandoned_directories()
         time.sleep(_DYING_S)

@@ -33,7 +33,7 @@ from mooactor.host.membership import Membership
 from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
 from mooactor.host.versions import versions
-from mooactor.process import dump, openfiles
+from mooactor.process import files, signals
 from mooactor.process.system import MOUNT_PROC, adopt_orphans, why_no_proc
 
 
@@ -61,13 +61,13 @@ class Keeper:
         say: Callable[[str], None],
         joined: Callable[[str], None],
         lost: Callable[[str, str], None],
-        taken: Callable[[str, str], None],
+        hopeless: Callable[[str, str], None],
         stop: Callable[[str], None],
     ) -> None:
         """`say` puts a line into the log; `joined` is told a broker's address, `lost`
-        why there is none, or none any more, and `taken` that another host has
-        this one's name, which is tried again; `stop` has the command end, for somebody
-        who is named.
+        why there is none, or none any more, and `hopeless` why it refuses this host, if
+        that will not change by itself; it is tried again. `stop` has the command end,
+        for somebody who is named.
 
         Raises:
           OSError: there is no address to listen on, or no /proc.
@@ -81,7 +81,7 @@ class Keeper:
         if (why := why_no_proc()) is not None:
             raise OSError(f"this machine cannot be a host: {why}; {MOUNT_PROC}")
         adopt_orphans()
-        openfiles.raise_limit()
+        files.raise_limit()
         self._janitor = janitor.start(leftovers.AGENT)
         self._resources = Resources.of_this_host(
             cpus=offer.cpus, gpus=offer.gpus, memory=offer.memory
@@ -93,7 +93,7 @@ class Keeper:
         self.node = Node(offer.secret, **listening(offer.reach))
         self.node.accept = self._accept
         self._reports: deque[str] = deque()
-        dump.install("the agent", self._living, write=self._reports.append)
+        signals.report_on_sigusr1("the agent", self._living, write=self._reports.append)
         self._membership = Membership(
             self.node,
             offer.brokers,
@@ -102,7 +102,7 @@ class Keeper:
             watch=False,
             on_joined=self._on_joined,
             on_refused=self._on_refused,
-            on_taken=taken,
+            on_hopeless=hopeless,
             on_lost=lost,
         )
 
@@ -160,9 +160,9 @@ class Keeper:
     def _no_room(self) -> str | None:
         """Why this agent can have no more processes. It has descriptors of each."""
         processes = sum(map(len, self._guests))
-        if processes < openfiles.capacity(openfiles.limit()):
+        if processes < files.capacity(files.descriptor_limit()):
             return None
-        return openfiles.no_room(f"host {self._offer.name}", processes)
+        return files.no_room(f"host {self._offer.name}", processes)
 
     def _opens(self, guest: Guest, mark: str) -> None:
         """A home opens its session, of that mark, in `guest`: close any older one."""

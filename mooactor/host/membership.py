@@ -46,7 +46,8 @@ class Membership:
         versions that differ. Again for each broker, and after each time it was lost.
       on_refused: a broker refuses it; with its address and why. That is tried again
         each second, and told once. `brokers` says whether others have taken it.
-      on_taken: after `on_refused`, likewise, if another live node has the name.
+      on_hopeless: after `on_refused`, likewise, if it will not change by itself:
+        another live node has the name, or the broker another key.
       on_lost: the connection to a broker has ended; with its address and why.
       on_host: a member is new, or its row has changed. One's own row comes, too.
       on_gone: a member is gone; with its last row and why.
@@ -62,14 +63,14 @@ class Membership:
         watch: bool = True,
         on_joined: Callable[[str, list[str]], None] = _ignore,
         on_refused: Callable[[str, str], None] = _ignore,
-        on_taken: Callable[[str, str], None] = _ignore,
+        on_hopeless: Callable[[str, str], None] = _ignore,
         on_lost: Callable[[str, str], None] = _ignore,
         on_host: Callable[[Row], None] = _ignore,
         on_gone: Callable[[Row, str], None] = _ignore,
     ) -> None:
         self.node, self.later, self.watch = node, later, watch
         self.announcement = announcement
-        self.on_refused, self.on_taken = on_refused, on_taken
+        self.on_refused, self.on_hopeless = on_refused, on_hopeless
         self._on_joined, self._on_lost = on_joined, on_lost
         self._on_host, self._on_gone = on_host, on_gone
         self._census = Census()

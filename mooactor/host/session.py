@@ -30,8 +30,8 @@ from mooactor.host.ending import (
     reason,
 )
 from mooactor.host.program import HAS_ENDED
-from mooactor.process import directories, dump, openfiles, standard
-from mooactor.process.actor import breakpoints
+from mooactor.process import files, signals
+from mooactor.process.actor import debugger
 from mooactor.process.agent_client import AGENT_DIED
 from mooactor.process.current import set_current_runtime
 from mooactor.process.place import Place, host_name
@@ -93,14 +93,14 @@ class Session:
         _require_gil()
         if (why := why_no_proc()) is not None:
             raise errors.MooError(f"no actor can be started here: {why}; {MOUNT_PROC}")
-        openfiles.raise_limit()
-        directories.remove_abandoned()
+        files.raise_limit()
+        files.remove_abandoned_directories()
         place = Place.here()
         host_name()  # refused here, and not by the agent
         process_id, own_key = new_process_id(), new_session_key()
         key = own_key if membership is None else membership.session_key()
         reach = None if membership is None else membership.reach()
-        with Hurry().watch(deliver=True), standard.held():
+        with Hurry().watch(deliver=True), files.standard_streams_held():
             self._start_agent(debug, place)
             lifeline = Lifeline(self._lines[0])
             config = _config(self.directory, key, logs, memory, self.modules(), network)
@@ -134,12 +134,12 @@ class Session:
 
     def _start_agent(self, debug: bool | None, place: Place) -> None:
         """Start the agent, which keeps the session's directory locked while it runs."""
-        self.directory, *self._fds = directories.make()
+        self.directory, *self._fds = files.make_directory()
         self._fds.append(_pidfd())
         self._lines = socket.socketpair()
         environment = dict(os.environ)
         if debug is not None:
-            environment[breakpoints.VARIABLE] = str(int(debug))
+            environment[debugger.VARIABLE] = str(int(debug))
         environment[leftovers.VARIABLE] = os.urandom(8).hex()
         line, driver = self._lines[1].fileno(), self._fds[-1]
         path = ":".join(place.path)
@@ -164,7 +164,7 @@ class Session:
         self.runtime.agent.on_agent_lost = self._agent_lost
         self.runtime.housekeeper.start()
         set_current_runtime(self.runtime)
-        dump.install_in_driver(sigusr1)
+        signals.report_in_driver(sigusr1)
 
     def undo(self) -> None:
         """End a start that has failed, or was interrupted."""
@@ -228,7 +228,7 @@ class Session:
         lifeline ends the agent."""
         with contextlib.ExitStack() as steps:  # the last one comes first
             steps.callback(atexit.unregister, self.close_at_exit)
-            steps.callback(directories.remove, self.directory)
+            steps.callback(files.remove_directory, self.directory)
             if hasattr(self, "_agent"):
                 steps.callback(self._await_agent)
             for line in self._lines:
@@ -248,6 +248,7 @@ class Session:
     def close_at_exit(self) -> None:
         """The program has ended, and not its session."""
         raised = ended_by()
+        self.runtime.results.ending = True
         self.close(awaited=Awaited.after(raised), why=reason(raised, HAS_ENDED))
 
 

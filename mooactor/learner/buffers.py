@@ -29,7 +29,7 @@ from mooactor.learner.kinds import (
     name_of_torch,
 )
 from mooactor.learner.places import Place, first_shared, place_of
-from mooactor.tensors.operations import DTYPES
+from mooactor.tensors.collective import DTYPES
 
 if TYPE_CHECKING:
     import numpy as np

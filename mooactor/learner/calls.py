@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mooactor.learner.buffers import Buffer, layout_of
-from mooactor.tensors.operations import DTYPES, OPS, Part
+from mooactor.tensors.collective import DTYPES, OPS, Part
 
 # A tensor's input and output memory.
 Pair = tuple[Buffer, Buffer]

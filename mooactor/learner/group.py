@@ -6,9 +6,10 @@ from __future__ import annotations
 import functools
 import os
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from mooactor.control import codec
 from mooactor.errors import CallTimeout, InternalError
@@ -30,11 +31,11 @@ from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.future import Future
 from mooactor.tensors import collective
-from mooactor.tensors.collective import Info, SharedGroup
-from mooactor.tensors.operations import OPS
-from mooactor.tensors.transports import name_of
+from mooactor.tensors.collective import OPS, Info, SharedGroup
+from mooactor.tensors.network import name_of
 
 T = TypeVar("T")
+M = TypeVar("M")  # a torch.nn.Module
 Reduction = Literal["sum", "mean", "min", "max", "product"]
 
 # The time for which C keeps the thread before Python looks for signals.
@@ -114,13 +115,14 @@ class LearnerGroup:
         self._pid = os.getpid()
         runtime = current_runtime()
         refusal, size = Future(), collective.segment_bytes()
-        fd = runtime.shared_segment(f"learners:{name}", size, min_size, refusal)
+        fds = runtime.shared_segment(f"learners:{name}", size, min_size, refusal)
         try:
             try:
-                shared = _join(fd, name, runtime.process_id, min_size, timeout)
+                shared = _join(fds, name, runtime.process_id, min_size, timeout)
                 self._shared, self._queued = shared, Queued(shared)
             finally:
-                os.close(fd)
+                for fd in fds:
+                    os.close(fd)
             self._wait_until_in(shared, refusal, time.monotonic() + timeout)
         except BaseException:
             self.leave()
@@ -129,7 +131,7 @@ class LearnerGroup:
     def _wait_until_in(
         self, shared: SharedGroup, refusal: Future, until: float
     ) -> None:
-        while not shared.ready(_SLICE_S):
+        while not self._is_in(shared):
             # A newcomer's group has formed: it has no place among the members yet.
             if refusal.state and shared.describe().size:
                 refusal.unwrap()
@@ -137,6 +139,15 @@ class LearnerGroup:
                 raise CallTimeout(
                     f"{self._why_not_in(shared)} (waited for {self.timeout} s)"
                 )
+
+    def _is_in(self, shared: SharedGroup) -> bool:
+        try:
+            return shared.ready(_SLICE_S)
+        except ValueError:
+            raise ValueError(
+                f"learner group {self.name!r} has another min_size than "
+                f"{shared.describe().min_size}: pass the same to all members"
+            ) from None
 
     def _why_not_in(self, shared: SharedGroup) -> str:
         info = shared.describe()
@@ -316,6 +327,51 @@ class LearnerGroup:
         self.broadcast(data, root).wait()
         return codec.decode(data.tobytes())
 
+    def wrap(
+        self,
+        module: M,
+        *,
+        bucket_bytes: int = 25 << 20,
+        broadcast_buffers: bool = True,
+        wire: Literal["bf16"] | None = None,
+    ) -> M:
+        """The module, with gradients that are averaged over the members in each
+        backward, overlapped with it; as torch's DistributedDataParallel.
+
+        Parameters and buffers become rank 0's at the first training forward of each
+        epoch. All members run forward and backward equally often. A parameter that a
+        member did not use counts as a zero gradient there; one that nobody used keeps
+        the gradient that it had, or none. After an error of backward the gradients are
+        undefined: zero them, and go on.
+
+        Args:
+          module: a `torch.nn.Module` on any devices, not itself wrapped. Parameters
+            that require no gradient now are left out.
+          bucket_bytes: gradients are reduced in runs of about so many bytes.
+          broadcast_buffers: buffers, such as the running means of batch normalization,
+            are rank 0's in every training forward.
+          wire: ``"bf16"`` halves the bytes of f32 gradients. Rounding errors are added
+            to the next gradients (error feedback).
+
+        Returns:
+          A module with `no_sync()`, a context in which backward only accumulates, and
+          `.module`; everything else is the module's own.
+
+        Raises:
+          TypeError, ValueError: it is no module, is wrapped already, or no parameter
+            of it requires a gradient.
+          PeerLost, CallTimeout: by forward and backward, as `Work.wait` does.
+        """
+        from mooactor.learner.overlap import Wrapped
+
+        options: Any = {
+            "bucket_bytes": bucket_bytes,
+            "broadcast_buffers": broadcast_buffers,
+            "wire": wire,
+        }
+        # It has all that the module has.
+        return cast(M, Wrapped(cast(Any, module), self, **options))
+
     # -- the end -----------------------------------------------------------
 
     def leave(self) -> None:
@@ -429,23 +485,33 @@ def _way(info: Info) -> str:
 
 
 def _join(
-    fd: int, name: str, process_id: int, min_size: int, timeout: float
+    fds: list[int], name: str, process_id: int, min_size: int, timeout: float
 ) -> SharedGroup:
     network = current_runtime().network
     host = os.environ.get("MOOACTOR_HOST_ID", "")
+    segment, bell = fds
     try:
         return SharedGroup(
-            fd,
-            process_id,
-            min_size,
-            timeout,
-            network=network,
-            host=host,
+            *(segment, bell, process_id, min_size, timeout), network=network, host=host
         )
-    except ValueError:
-        raise ValueError(
-            f"learner group {name!r} has another min_size than {min_size}: pass the "
-            "same to all members"
-        ) from None
     except OSError as error:
         raise InternalError(f"cannot map learner group {name!r}: {error}") from error
+
+
+def ddp_hook(group: LearnerGroup) -> Callable[[Any, Any], Any]:
+    """For programs that keep torch's DistributedDataParallel: its gradients are
+    averaged by `group` when this is registered.
+
+    ::
+
+        model = DistributedDataParallel(module)
+        model.register_comm_hook(None, moo.ddp_hook(group))
+
+    Raises:
+      TypeError: `group` is no learner group.
+    """
+    if not isinstance(group, LearnerGroup):
+        raise TypeError(f"{checks.shown('group', group)} must be a LearnerGroup")
+    from mooactor.learner.overlap import hook_of
+
+    return hook_of(group)

@@ -25,8 +25,7 @@ from typing import Any
 from mooactor.control.interrupts import was_interrupted
 from mooactor.learner.buffers import Buffer
 from mooactor.learner.places import Place
-from mooactor.tensors.collective import SharedGroup
-from mooactor.tensors.operations import SharedWork
+from mooactor.tensors.collective import SharedGroup, SharedWork
 
 
 class Entry(SharedWork):

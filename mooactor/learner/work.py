@@ -13,8 +13,8 @@ from mooactor.errors import ActorUnavailable, CallTimeout, PeerLost
 from mooactor.learner.children import is_child, refuse_in_child
 from mooactor.process import checks
 from mooactor.process.loops import refuse_to_block
-from mooactor.tensors import operations
-from mooactor.tensors.operations import Outcome, SharedWork
+from mooactor.tensors import collective
+from mooactor.tensors.collective import Outcome, SharedWork
 
 T = TypeVar("T")
 
@@ -157,20 +157,20 @@ class Work(Generic[T]):
 def failure(what: str, outcome: Outcome) -> Exception:
     """The exception for an operation, described by `what`, with that outcome."""
     status = outcome.status
-    if status == operations.EPEER:
+    if status == collective.EPEER:
         return _lost(what, outcome)
-    if status == operations.ETIMEOUT:
+    if status == collective.ETIMEOUT:
         late = outcome.text or f"{_who(outcome)} did not take part"
         return CallTimeout(f"{what} took too long: {late}")
-    if status == operations.EMISMATCH:
+    if status == collective.EMISMATCH:
         return ValueError(f"the members disagree in {what}: {outcome.text}")
-    if status == operations.EUNREACHABLE:
+    if status == collective.EUNREACHABLE:
         why = outcome.text or "no transport is allowed by all members"
         return ActorUnavailable(
             f"{what}, whose members are on several hosts: {why}; see "
             "`mooactor doctor` and MOOACTOR_TRANSPORT"
         )
-    if status == operations.ECLOSED:
+    if status == collective.ECLOSED:
         return RuntimeError(f"this process left during {what}")
     return ValueError(
         f"{what} does not fit the group, whose size may have changed: read "

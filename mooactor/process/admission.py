@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mooactor import errors
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
-from mooactor.process.calls import CallContext, context
-from mooactor.process.deadlock import DeadlockDetector
+from mooactor.process.calls import CallContext, Server, context
+from mooactor.process.deadlock import DeadlockDetector, WaitForRoom
 from mooactor.process.loops import blocks_a_loop
 from mooactor.process.objects.future import Future
-from mooactor.process.waits import WaitForRoom
 
 if TYPE_CHECKING:
     from mooactor.process.poller import Poller
@@ -29,17 +28,11 @@ if TYPE_CHECKING:
 _SHORT_S = 0.1
 
 
-class Callee(Protocol):
-    """The callee's side, which knows the calls that have come."""
-
-    def holder_of_all(self, sender: int, total: int) -> CallContext | None: ...
-
-
 class Admission:
     """Of the calls of one process. Threads: any."""
 
     #: The callee's side, in an actor's process.
-    server: Callee | None = None
+    server: Server | None = None
 
     def __init__(
         self,

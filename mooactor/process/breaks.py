@@ -29,8 +29,8 @@ All of that happens in the housekeeper's thread, so two breaks are handled one a
 other; what concerns the mailbox, in the poller's.
 
 Nothing is ended whose last record has come. Borrows that were lent or given back in a
-record that was lost are counted once more: see `objects.recount`. Memory that was lent
-in one is taken back: see `objects.lent`.
+record that was lost are counted once more: see `objects.audit`. Memory that was lent
+in one is taken back: see `objects.payloads`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from mooactor.control.lifeline import Message
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.errors import ActorUnavailable
+from mooactor.process.calls import Server
+from mooactor.process.objects.audit import Recounts
+from mooactor.process.objects.broadcast import Relay
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.payloads import Payloads
-from mooactor.process.objects.recount import Recounts
-from mooactor.process.objects.relay import Relay
 from mooactor.process.objects.values import Values
 from mooactor.process.poller import Poller
-from mooactor.process.server import Server
 
 if TYPE_CHECKING:
     from mooactor.process.caller import Caller

@@ -47,19 +47,20 @@ from mooactor.process.calls import (
     Repeatable,
     context,
 )
-from mooactor.process.deadlines import Deadlines
 from mooactor.process.deadlock import DeadlockDetector, refuse_cycle
+from mooactor.process.housekeeper import Deadlines
 from mooactor.process.interface import MethodSpec
-from mooactor.process.losses import Losses, forget
+from mooactor.process.losses import Losses, forget, say_refused
 from mooactor.process.objects.future import Future, Reply
+from mooactor.process.objects.holds import NOTHING, Unsent
+from mooactor.process.objects.results import let_home_go
 from mooactor.process.objects.table import Stored
-from mooactor.process.objects.unsent import NOTHING, Unsent
 from mooactor.process.pending import PendingReplies
-from mooactor.process.told import say_refused
 
 if TYPE_CHECKING:
     from mooactor.process.housekeeper import Housekeeper
     from mooactor.process.objects.payloads import Payloads
+    from mooactor.process.objects.results import Results
     from mooactor.process.objects.values import Values
     from mooactor.process.poller import Poller
 
@@ -75,6 +76,7 @@ class Caller:
         housekeeper: Housekeeper,
         payloads: Payloads,
         values: Values,
+        results: Results,
         arguments: Arguments,
         deadlocks: DeadlockDetector,
         flush: Callable[[], None],
@@ -87,6 +89,7 @@ class Caller:
         self._poller = poller
         self._housekeeper = housekeeper
         self._payloads = payloads
+        self._results = results
         self._arguments = arguments
         self._session_ended = session_ended
         self._pending: dict[int, Future] = {}
@@ -96,7 +99,7 @@ class Caller:
         self._ids = itertools.count(1)
         self._replies = PendingReplies(payloads, self._deliver)
         self._deadlines = Deadlines(self._pending, housekeeper, housekeeper.clock)
-        self.losses = Losses(self._pending, self._replies, values, self.start)
+        self.losses = Losses(self._pending, self._replies, values, results, self.start)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -151,7 +154,7 @@ class Caller:
                 flags |= envelope.EMPTY
             elif prepared is not None:
                 payload, more, unsent = self._arguments.prepared(prepared, link)
-                flags |= more
+                flags |= more | envelope.KWARGS
             else:
                 again = future.request is not None
                 payload, flags, unsent = self._arguments.encode(
@@ -212,6 +215,7 @@ class Caller:
 
     def _refuse(self, link: Link, future: Future, error: errors.MooError) -> None:
         """It is not sent, and ends with this error."""
+        future.link = link
         future.set_error(error)
         say_refused(future, link, error)
 
@@ -336,12 +340,11 @@ class Caller:
     def on_reply(self, record: envelope.Record) -> None:
         """A result, a stream item or an error. In the poller's thread."""
         call_id, flags = record.call_id, record.flags
-        if (
-            self._payloads.inbound is not None
-            and call_id in self._pending
-            and self._replies.takes(record)
-        ):
-            return
+        if self._payloads.inbound is not None and call_id in self._pending:
+            if flags & envelope.STAYS and self._stays(record):
+                return
+            if self._replies.takes(record):
+                return
         if flags & envelope.STREAM:
             channel = self._pending.get(call_id)
             self._payloads.reply_of(record)
@@ -358,8 +361,18 @@ class Caller:
         if flags & envelope.EMPTY:
             future.set_value(None)
         else:
-            future.set_raw(self._payloads.result_of(record))
+            reply = self._payloads.result_of(record)
+            let_home_go(reply)
+            future.set_raw(reply)
         forget(self._pending, call_id, future.link)
+
+    def _stays(self, record: envelope.Record) -> bool:
+        """Whether a call has ended, and its result stays where it is."""
+        future = self._pending.get(record.call_id)
+        if future is None or not self._results.takes(record, future):
+            return False
+        forget(self._pending, record.call_id, future.link)
+        return True
 
     def _deliver(
         self,
@@ -408,5 +421,6 @@ class Caller:
     def close(self) -> None:
         """Nothing will arrive any more: pending calls fail."""
         for future in list(self._pending.values()):
+            future.hear()  # the program has ended the session, or is told that
             future.set_error(self._session_ended())
         self._pending.clear()

@@ -7,8 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
+from mooactor.control import envelope
 from mooactor.errors import MooError
 from mooactor.process import checks
 from mooactor.process.interface import MethodSpec
@@ -36,34 +38,18 @@ class CallOptions:
         return replace(self, **checked)
 
 
-def _timeout(value: Any) -> float | None:
-    return checks.seconds("timeout", value, positive=True)
-
-
-def _retries(value: Any) -> int:
-    return checks.count("retries", value, "a number of further attempts")
-
-
-def _priority(value: Any) -> int:
-    return checks.count("priority", value, "a whole number", least=-128, most=127)
-
-
-def _stream_window(value: Any) -> int:
-    return checks.count(
-        "stream_window", value, "a number of items", least=1, most=1 << 30
-    )
-
-
-def _num_returns(value: Any) -> int:
-    return checks.count("num_returns", value, "a number of values", least=1)
-
-
 _CHECKS: dict[str, Callable[[Any], Any]] = {
-    "timeout": _timeout,
-    "retries": _retries,
-    "priority": _priority,
-    "stream_window": _stream_window,
-    "num_returns": _num_returns,
+    "timeout": partial(checks.seconds, "timeout", positive=True),
+    "retries": partial(checks.count, "retries", what="a number of further attempts"),
+    "priority": partial(
+        checks.count, "priority", what="a whole number", least=-128, most=127
+    ),
+    "stream_window": partial(
+        checks.count, "stream_window", what="a number of items", least=1, most=1 << 30
+    ),
+    "num_returns": partial(
+        checks.count, "num_returns", what="a number of values", least=1
+    ),
 }
 DEFAULT_OPTIONS = CallOptions()
 
@@ -170,3 +156,24 @@ class CallContext:
 
 
 context: ContextVar[CallContext | None] = ContextVar("mooactor call", default=None)
+
+
+class Server(Protocol):
+    """The callee's side, in processes that hold an actor; see `actor.worker`. Methods
+    that take a record run in the poller's thread."""
+
+    def on_call(self, record: envelope.Record) -> None: ...
+    def on_cancel(self, sender: int, call_id: int) -> None: ...
+    def on_credit(self, sender: int, call_id: int, items: int) -> None: ...
+    def on_value(self) -> None: ...
+    def on_stop(self, sender: int) -> None: ...
+    def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool: ...
+    def will_forward(self, token: int) -> bool: ...
+    def on_process_lost(self, process_id: int) -> None: ...
+    def on_connection_broke(self, process_id: int, latest: float) -> None: ...
+    def pass_over(self, process_id: int, mark: int) -> None: ...
+    def latest_call_of(self, process_id: int) -> int: ...
+    def has_ready(self) -> bool: ...
+    def queued(self) -> int: ...
+    def holders_of(self, sender: int, call_id: int) -> list[CallContext]: ...
+    def holder_of_all(self, sender: int, total: int) -> CallContext | None: ...

@@ -19,16 +19,23 @@ signal handler, and run again afterwards. So every handler can be run twice:
 
 from __future__ import annotations
 
+import math
 import sys
 import traceback
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from mooactor import errors
-from mooactor.control import envelope
+from mooactor.control import envelope, script
 from mooactor.control.interrupts import was_interrupted
 from mooactor.control.messenger import Messenger
+from mooactor.process.calls import Server
+
+if TYPE_CHECKING:
+    from mooactor.process.runtime import Runtime
+
 
 #: Of a record that signal handlers cut short. Each costs the program an exception that
 #: it has asked for. So often comes only one that is no handler's.
@@ -153,3 +160,67 @@ class Dispatch:
             count = f"{self._unsaid} messages" if self._unsaid > 1 else "a message"
             print(f"mooactor: dropped {count}: {error}", file=sys.stderr)
             self._unsaid = 0
+
+
+def handlers_of_every_process(runtime: Runtime) -> dict[int, Handler]:
+    """By kind of record, those for what the driver and each actor's process take;
+    `envelope` has a table of the kinds."""
+    return {
+        envelope.REPLY: runtime.caller.on_reply,
+        envelope.FORWARD: runtime.handovers.on_forward,
+        envelope.FETCH: runtime.handovers.on_fetch,
+        envelope.BORROW: runtime.objects.on_borrow,
+        envelope.RELEASE: runtime.objects.on_release,
+        envelope.PROBE: runtime.deadlocks.on_probe,
+        envelope.VALUE: runtime.values.on_value,
+        envelope.REDIRECT: runtime.relay.on_redirect,
+        envelope.ASK: runtime.relay.on_ask,
+        envelope.TAKEN: runtime.broadcaster.on_taken,
+        envelope.RETRY: runtime.handovers.on_retry,
+        envelope.DROP: runtime.relay.on_drop,
+        envelope.PULL: runtime.results.on_pull,
+        envelope.AUDIT: runtime.audit.on_record,
+        envelope.HOLDS: runtime.audit.on_record,
+        **dict.fromkeys(
+            (envelope.UNSURE, envelope.COUNT, envelope.COUNTED),
+            runtime.recounts.on_record,
+        ),
+        envelope.WATCH: lambda record: runtime.locator.meet(record.call_id),
+        envelope.BROKE: runtime.breaks.on_record,
+        envelope.GOAWAY: runtime.deaths.on_goaway,
+        envelope.LENT: runtime.payloads.on_lent,
+        envelope.KNOWS: lambda r: script.on_knows(r.sender, bytes(r.payload)),
+        envelope.PROBED: lambda r: runtime.plane.hear(r.sender, bytes(r.payload)),
+    }
+
+
+def handlers_of_an_actor(process_id: int, server: Server) -> dict[int, Handler]:
+    """For what only an actor's process takes besides, by its `server`."""
+
+    def on_lost(record: envelope.Record) -> None:
+        if record.sender == process_id:
+            server.on_process_lost(record.call_id)
+
+    def on_came(record: envelope.Record) -> None:
+        if record.sender == process_id:
+            server.on_value()
+
+    return {
+        envelope.CALL: server.on_call,
+        envelope.CANCEL: lambda r: server.on_cancel(r.sender, r.call_id),
+        envelope.CREDIT: lambda r: server.on_credit(r.sender, r.call_id, _items(r)),
+        envelope.STOP: lambda r: server.on_stop(r.sender),
+        envelope.LOST: on_lost,
+        envelope.CAME: on_came,
+    }
+
+
+def _items(record: envelope.Record) -> int:
+    """The number that a CREDIT has.
+
+    Raises:
+      MalformedMessage: it is none.
+    """
+    if not math.isfinite(record.value):
+        raise envelope.MalformedMessage(f"a CREDIT of {record.value} items")
+    return int(record.value)

@@ -6,20 +6,23 @@ other threads, and no signal handler can cut their handling short, because those
 the main thread. It ends calls whose deadline has passed, and runs delayed actions.
 While replies or queued records are due and perhaps nobody waits for them, it looks
 every few milliseconds. In a session of several hosts it looks after the connections to
-the others, too. It runs no code of the user's; see `callbacks`.
+the others, too. It runs no code of the user's: `Callbacks` does.
 """
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from mooactor.control.clock import REAL, Clock
+from mooactor.process.objects.future import Future
 
 _TICK_MS = 4
 _LONGEST_MS = 3_600_000  # poll(2) takes no more than 2**31
@@ -181,3 +184,109 @@ class Housekeeper:
         self._waker.close()
         if self._others is not None:
             self._others.close()
+
+
+_AGAIN_S = 0.1
+
+
+class Deadlines:
+    """Ends each call of this process at its deadline, also if nobody waits for it.
+
+    Invariant: while `_next` is in the future, `_expire` is due then, or before. A
+    signal handler may come between any two lines, and raise, or wait for a call with a
+    deadline of its own.
+    """
+
+    def __init__(
+        self,
+        pending: dict[int, Future],
+        housekeeper: Housekeeper,
+        clock: Clock = REAL,
+    ) -> None:
+        """`pending`: the calls that have not ended, by id."""
+        self._pending = pending
+        self._now = clock.now
+        self._housekeeper = housekeeper
+        self._next = math.inf
+
+    def limit(self, future: Future, deadline: float) -> None:
+        """End a pending call at `deadline`, a time of the clock."""
+        future.deadline = deadline
+        if deadline < self._next or self._next < self._now():
+            self._housekeeper.at(deadline, self._expire)
+            self._next = deadline
+
+    def _expire(self) -> None:
+        """End calls past their deadline; come again for the next one."""
+        self._next = math.inf  # before the calls are looked at: later ones see it
+        following = self._now() + _AGAIN_S  # if one of them cannot be told
+        try:
+            following = self._end_overdue()
+        finally:
+            if following < self._next:
+                self._housekeeper.at(following, self._expire)
+                self._next = following
+
+    def _end_overdue(self) -> float:
+        """End calls past their deadline, also if a signal handler cut short that
+        somebody else did; the earliest deadline of the others."""
+        now, following = self._now(), math.inf
+        for future in list(self._pending.values()):
+            if future.deadline is None or future.is_over():
+                continue
+            if future.deadline <= now:
+                future.expire()
+            else:
+                following = min(following, future.deadline)
+        return following
+
+
+_IDLE_S = 0.1
+
+
+class Callbacks:
+    """The thread that runs users' done-callbacks of Refs; one per runtime. It starts
+    when a callback is due, and ends soon after the last.
+
+    They may do anything there, also wait for calls. A callback is queued once, even if
+    requested several times; its exceptions are printed.
+    """
+
+    def __init__(self) -> None:
+        self._queue: deque[Callable[[], object]] = deque()
+        self._work = threading.Semaphore(0)
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def submit(self, once: Iterator[Callable[[], object]]) -> None:
+        """Queue the contents of `once`, which is then empty."""
+        self._queue.extend(once)
+        with self._lock:
+            if self._queue and self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="mooactor-callbacks", daemon=True
+                )
+                self._thread.start()
+        self._work.release()
+
+    def _run(self) -> None:
+        while True:
+            due = self._work.acquire(timeout=_IDLE_S)
+            while self._queue:
+                try:
+                    self._queue.popleft()()
+                except Exception:
+                    traceback.print_exc()
+            with self._lock:
+                if not self._queue and (self._closed or not due):
+                    self._thread = None
+                    return
+
+    def close(self) -> None:
+        """Wait for those that run, for a while."""
+        self._closed = True
+        thread = self._thread
+        self._work.release()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(2.0)

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.process.objects.future import Reply, taken_over
-from mooactor.process.objects.queues import first_of, take_out
+from mooactor.process.objects.inbound import first_of, take_out
+from mooactor.process.objects.results import let_home_go
 
 if TYPE_CHECKING:
+    from mooactor.process.objects.inbound import Transfer
     from mooactor.process.objects.payloads import Payloads
-    from mooactor.process.objects.transfer import Transfer
 
 
 class Deliver(Protocol):
@@ -203,6 +204,8 @@ class PendingReplies:
                 reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
                 error = None
         pending.items[0] = reply
+        if reply is not None:
+            let_home_go(reply)
         self._deliver(call_id, pending.flags, reply, error, pending.once)
         pending.handed_on = True
         if struck is not None:

@@ -29,7 +29,7 @@ again. The following holds all the same:
 5. **The leader may wait again**, at any line. The inner wait leads then, and the outer
    one goes on when it returns, perhaps beside a thread that leads by then.
 6. **No lock is held while Python code runs.** Done-callbacks of the user's run in a
-   thread of their own, see `callbacks`.
+   thread of their own, see `Callbacks`.
 
 While nobody waits, the thread of the `Housekeeper` looks every few milliseconds as long
 as replies or queued records are due. An asyncio loop takes part by watching the

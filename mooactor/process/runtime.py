@@ -2,7 +2,7 @@
 """One process's part in a session, put together from its parts.
 
 The driver has one and every actor's process has one. `Runtime._put_together` shows the
-dependencies of the parts, and `handlers` which of them takes which kind of record:
+dependencies of the parts, and `dispatch` which of them takes which kind of record:
 
 * `messenger` has the sockets, `links` the actors that are known, `sender` the records
   to be sent; `poller` reads, and `dispatch` hands each record on;
@@ -32,34 +32,36 @@ from mooactor.control.messenger import Messenger
 from mooactor.control.reach import Reach
 from mooactor.control.sender import Sender
 from mooactor.errors import ActorUnavailable, MooError
-from mooactor.process import forks, handlers, statistics
+from mooactor.process import current, statistics
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.arguments import Arguments
 from mooactor.process.breaks import Breaks
-from mooactor.process.callbacks import Callbacks
 from mooactor.process.caller import Caller
-from mooactor.process.calls import context
+from mooactor.process.calls import Server, context
 from mooactor.process.current import forked_error
 from mooactor.process.deadlock import DeadlockDetector
 from mooactor.process.deaths import Death, Deaths
-from mooactor.process.dispatch import Dispatch, Handler
-from mooactor.process.housekeeper import Housekeeper
+from mooactor.process.dispatch import (
+    Dispatch,
+    Handler,
+    handlers_of_an_actor,
+    handlers_of_every_process,
+)
+from mooactor.process.files import Room
+from mooactor.process.housekeeper import Callbacks, Housekeeper
 from mooactor.process.locator import Locator
-from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.audit import Audit, Recounts
 from mooactor.process.objects.borrow import Borrows
-from mooactor.process.objects.broadcast import Broadcaster
+from mooactor.process.objects.broadcast import Broadcaster, Relay
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.payloads import Payloads
-from mooactor.process.objects.recount import Recounts
-from mooactor.process.objects.relay import Relay
+from mooactor.process.objects.results import Results
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.objects.values import Values
-from mooactor.process.openfiles import Room
 from mooactor.process.place import Place
 from mooactor.process.poller import Poller
-from mooactor.process.server import Server
 from mooactor.process.streams import Streams
 from mooactor.tensors.limits import refusal_of_threads
 from mooactor.tensors.network import Network
@@ -93,7 +95,6 @@ class Runtime:
           AuthError: it would listen where the cluster's key does not serve.
           MooError: it cannot listen as `reach` says.
         """
-        script.begin(process_id)
         if (why := refusal_of_threads()) is not None:
             raise MooError(f"this process cannot take part in a session: {why}")
         self.reach = reach
@@ -156,6 +157,10 @@ class Runtime:
             spans_hosts=self.reach is not None,
         )
         self.sender = sender = Sender(self.messenger, links, arm)
+        script.begin(
+            self.process_id,
+            lambda other, keys: sender.post_later(other, envelope.KNOWS, 0, keys),
+        )
         self.epochs = Epochs(self.messenger.is_gone)
         self.messages = dispatch = Dispatch(
             self.key,
@@ -180,11 +185,21 @@ class Runtime:
         self.values = Values(
             links, sender, payloads, self.relay, self.later, poller.wake
         )
+        self.results = Results(
+            links,
+            sender,
+            payloads,
+            table,
+            self.broadcaster,
+            self.values,
+            self.wait,
+            poller.wake,
+        )
         self.handovers = Handovers(
             links, sender, payloads, table, self.broadcaster, spans_hosts
         )
         self.arguments = Arguments(
-            self.process_id, payloads, self.handovers, self.broadcaster
+            self.process_id, payloads, self.handovers, self.broadcaster, self.later
         )
         self.deadlocks = DeadlockDetector(
             self.process_id, poller, sender, self._abandon
@@ -196,6 +211,7 @@ class Runtime:
             self.housekeeper,
             payloads,
             self.values,
+            self.results,
             self.arguments,
             self.deadlocks,
             self.flush,
@@ -224,7 +240,7 @@ class Runtime:
             self.agent.tell,
         )
         self.room = Room(self.messenger, links, payloads, self.network.stripes)
-        self._handlers |= handlers.of_every_process(self)
+        self._handlers |= handlers_of_every_process(self)
         self.plane.tell = self._tell_plane
 
     def _abandon(self, future: Future, error: BaseException) -> None:
@@ -243,7 +259,7 @@ class Runtime:
         self.server = self.handovers.producer = self.deadlocks.server = server
         self.agent.on_survey = partial(statistics.of_actor, server)
         self.breaks.server = self.caller.admission.server = server
-        self.messages.begin(handlers.of_an_actor(self.process_id, server))
+        self.messages.begin(handlers_of_an_actor(self.process_id, server))
 
     def _watch(self, actor_id: int, incarnation: int) -> None:
         self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)
@@ -281,7 +297,7 @@ class Runtime:
 
     def shared_segment(
         self, name: str, size: int, members: int, refusal: Future
-    ) -> int:
+    ) -> list[int]:
         """See `AgentClient.shared_segment`."""
         return self.agent.shared_segment(name, size, members, refusal)
 
@@ -383,8 +399,8 @@ class Runtime:
             self.messenger.put(envelope.pack_record(envelope.LOST, old))
 
     def disown(self) -> None:
-        """In a process that was forked from this one: see `forks`."""
-        forks.disown(self)
+        """In a process that was forked from this one: see `current`."""
+        current.disown(self)
 
     def close(self, linger_ms: int = 500) -> None:
         """End it: pending futures fail with `ActorUnavailable`."""
@@ -395,6 +411,7 @@ class Runtime:
         self.flush()
         self.caller.close()
         self.values.close(self.agent.session_ended)
+        self.results.close(self.agent.session_ended)
         self.handovers.close()
         self.objects.close()
         self.broadcaster.close()
@@ -407,6 +424,7 @@ class Runtime:
         self.agent.close()
         self.messenger.close(linger_ms)
         set_current(None)
+        script.begin()
         self.plane.close()
         # Data that was received keeps it alive; the runtime must not.
         self.payloads.close()
@@ -414,7 +432,7 @@ class Runtime:
         self.inbound = None
 
     def _settle(self, most_s: float) -> None:
-        """What was sent to processes that are being connected leaves first."""
+        """Records for processes that are being connected leave first."""
         end = perf_counter() + most_s
         self.flush()
         while self.messenger.waiting() and perf_counter() < end:

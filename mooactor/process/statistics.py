@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mooactor.control.lifeline import Message
-from mooactor.process.server import Server
+from mooactor.process.calls import Server
 from mooactor.process.system import resident_bytes
 from mooactor.tensors.public import cuda_statistics
 
@@ -59,5 +59,5 @@ def _peers(runtime: Runtime) -> list[dict[str, Any]]:
 
 
 def of_actor(server: Server) -> Message:
-    """What this process alone knows of itself, for the agent."""
+    """The facts that this process alone knows of itself, for the agent."""
     return {"mailbox": server.queued(), "memory": resident_bytes()}

@@ -1,84 +1,73 @@
 # SPDX-License-Identifier: MIT
 """Parts for reinforcement learning; importing this imports torch and gymnasium."""
 
-from mooactor.rl.acting import Half as Half
-from mooactor.rl.acting import empty_unroll as empty_unroll
-from mooactor.rl.backends import AtariEnvironments as AtariEnvironments
-from mooactor.rl.backends import GymEnvironments as GymEnvironments
-from mooactor.rl.backends import make_environments as make_environments
-from mooactor.rl.calls import raise_first_error as raise_first_error
-from mooactor.rl.camera import Camera as Camera
-from mooactor.rl.ceiling import Ceiling as Ceiling
-from mooactor.rl.ceiling import StepCost as StepCost
-from mooactor.rl.ceiling import measure_ceiling as measure_ceiling
-from mooactor.rl.checkpoints import State as State
-from mooactor.rl.checkpoints import load_checkpoint as load_checkpoint
-from mooactor.rl.checkpoints import save_checkpoint as save_checkpoint
-from mooactor.rl.display import Display as Display
-from mooactor.rl.env_ids import atari_game as atari_game
-from mooactor.rl.environment_settings import EnvironmentSettings as EnvironmentSettings
-from mooactor.rl.environment_settings import Spaces as Spaces
-from mooactor.rl.environments import Environments as Environments
-from mooactor.rl.environments import StepResult as StepResult
-from mooactor.rl.episodes import Episode as Episode
-from mooactor.rl.episodes import EpisodeCounter as EpisodeCounter
-from mooactor.rl.evaluation import EvaluationSettings as EvaluationSettings
-from mooactor.rl.evaluation import check_recording as check_recording
-from mooactor.rl.evaluation import evaluate as evaluate
-from mooactor.rl.evaluation import print_evaluation as print_evaluation
-from mooactor.rl.evaluation import record_game as record_game
-from mooactor.rl.games import games_under_way as games_under_way
-from mooactor.rl.games import load_games_under_way as load_games_under_way
-from mooactor.rl.guard import EnvironmentFailed as EnvironmentFailed
-from mooactor.rl.hosts import RESTART as RESTART
-from mooactor.rl.hosts import Newcomers as Newcomers
-from mooactor.rl.hosts import session as session
-from mooactor.rl.hosts import spread_actors as spread_actors
-from mooactor.rl.intake import Intake as Intake
-from mooactor.rl.intake import IntakeCounts as IntakeCounts
-from mooactor.rl.interrupts import interrupts as interrupts
-from mooactor.rl.layout import Layout as Layout
-from mooactor.rl.layout import LayoutSettings as LayoutSettings
-from mooactor.rl.layout import choose_layout as choose_layout
-from mooactor.rl.meter import Meter as Meter
-from mooactor.rl.meter import Pace as Pace
-from mooactor.rl.networks import ActorCritic as ActorCritic
-from mooactor.rl.networks import ModelName as ModelName
-from mooactor.rl.networks import NetworkSettings as NetworkSettings
-from mooactor.rl.networks import PolicyOutput as PolicyOutput
-from mooactor.rl.networks import make_network as make_network
-from mooactor.rl.parameters import Weights as Weights
-from mooactor.rl.parameters import fingerprint as fingerprint
-from mooactor.rl.parameters import flatten_gradients as flatten_gradients
-from mooactor.rl.parameters import weights_of as weights_of
-from mooactor.rl.play import Player as Player
-from mooactor.rl.play import film_game as film_game
-from mooactor.rl.play import play_games as play_games
-from mooactor.rl.progress import LearnerReport as LearnerReport
-from mooactor.rl.progress import Progress as Progress
-from mooactor.rl.publisher import Publisher as Publisher
-from mooactor.rl.runlog import Row as Row
-from mooactor.rl.runlog import RunLog as RunLog
-from mooactor.rl.runlog import holds_run as holds_run
-from mooactor.rl.runs import Run as Run
-from mooactor.rl.runs import RunSettings as RunSettings
-from mooactor.rl.settings import SettingsError as SettingsError
-from mooactor.rl.settings import Within as Within
-from mooactor.rl.settings import check_ranges as check_ranges
-from mooactor.rl.settings import flag as flag
-from mooactor.rl.settings import flatten as flatten
-from mooactor.rl.statistics import Interval as Interval
-from mooactor.rl.statistics import approximate_kl as approximate_kl
-from mooactor.rl.statistics import bootstrap_interval as bootstrap_interval
-from mooactor.rl.statistics import explained_variance as explained_variance
-from mooactor.rl.statistics import off_policy_facts as off_policy_facts
-from mooactor.rl.supply import Asked as Asked
-from mooactor.rl.supply import Supply as Supply
-from mooactor.rl.supply import SupplySettings as SupplySettings
-from mooactor.rl.supply import Taken as Taken
-from mooactor.rl.supply import fetch_weights as fetch_weights
-from mooactor.rl.unroll import Unroll as Unroll
-from mooactor.rl.unroll import UnrollBuffer as UnrollBuffer
-from mooactor.rl.unroll import join_unrolls as join_unrolls
-from mooactor.rl.vtrace import VTrace as VTrace
-from mooactor.rl.vtrace import vtrace as vtrace
+from mooactor.rl.backends import (
+    AtariEnvironments,
+    GymEnvironments,
+    atari_game,
+    make_environments,
+)
+from mooactor.rl.batcher import Batcher, BatcherCounts
+from mooactor.rl.checkpoints import State, load_checkpoint, save_checkpoint
+from mooactor.rl.env_runner import EnvRunner, Player, empty_unroll
+from mooactor.rl.environments import Environments, StepResult
+from mooactor.rl.evaluation import evaluate, play_games
+from mooactor.rl.guard import EnvironmentFailed
+from mooactor.rl.networks import ActorCritic, ModelName, PolicyOutput, make_network
+from mooactor.rl.publisher import Publisher
+from mooactor.rl.statistics import (
+    Episode,
+    EpisodeCounter,
+    Meter,
+    approximate_kl,
+    bootstrap_interval,
+    explained_variance,
+    off_policy_facts,
+)
+from mooactor.rl.supply import RESTART, Supply, fetch_weights
+from mooactor.rl.unroll import Unroll, UnrollBuffer
+from mooactor.rl.vtrace import VTrace, vtrace
+from mooactor.rl.weights import Weights, fingerprint, flatten_gradients, weights_of
+
+__all__ = [
+    "ActorCritic",
+    "AtariEnvironments",
+    "Batcher",
+    "BatcherCounts",
+    "EnvRunner",
+    "EnvironmentFailed",
+    "Environments",
+    "Episode",
+    "EpisodeCounter",
+    "GymEnvironments",
+    "Meter",
+    "ModelName",
+    "Player",
+    "PolicyOutput",
+    "Publisher",
+    "RESTART",
+    "State",
+    "StepResult",
+    "Supply",
+    "Unroll",
+    "UnrollBuffer",
+    "VTrace",
+    "Weights",
+    "approximate_kl",
+    "atari_game",
+    "bootstrap_interval",
+    "empty_unroll",
+    "evaluate",
+    "explained_variance",
+    "fetch_weights",
+    "fingerprint",
+    "flatten_gradients",
+    "load_checkpoint",
+    "make_environments",
+    "make_network",
+    "off_policy_facts",
+    "play_games",
+    "save_checkpoint",
+    "vtrace",
+    "weights_of",
+]

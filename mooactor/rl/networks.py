@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -15,21 +14,6 @@ ModelName = Literal["auto", "shallow", "deep", "mlp"]
 FEATURES = 256
 MLP_FEATURES = 64
 SHALLOW_SIDE = 20  # the least for the strides of the shallow network
-
-
-@dataclass(frozen=True)
-class NetworkSettings:
-    """Which network it is."""
-
-    model: ModelName = "auto"
-    """Network: shallow and deep are those of the IMPALA paper, mlp is for vectors; auto
-    takes shallow for images and mlp for all else."""
-    lstm: bool = False
-    """Put an LSTM between the network's body and its heads."""
-
-    def make(self, shape: Sequence[int], actions: int) -> ActorCritic:
-        """See `make_network`."""
-        return make_network(self.model, shape, actions, lstm=self.lstm)
 
 
 class PolicyOutput(NamedTuple):

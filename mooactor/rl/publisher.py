@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import nn
 
-from mooactor.rl.parameters import Weights, weights_of
 from mooactor.rl.supply import Supply
+from mooactor.rl.weights import Weights, weights_of
 
 
 class Publisher:

@@ -1,16 +1,84 @@
 # SPDX-License-Identifier: MIT
-"""Small statistics for reports, of few games and of a learner's batches."""
+"""Statistics: whole games, means by name, intervals, and measures of a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mooactor.rl.vtrace import VTrace
+
+
+class Episode(NamedTuple):
+    """One finished game: the sum of its unclipped rewards, and its agent steps."""
+
+    score: float
+    steps: int
+
+
+class EpisodeCounter:
+    """Sums rewards for each environment and returns the games that end.
+
+    Feed it unclipped rewards: clipped ones do not add up to the score. Under next-step
+    autoreset the step after an end belongs to no game, and the counter leaves it out.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self._scores = np.zeros(num_envs, np.float64)
+        self._steps = np.zeros(num_envs, np.int64)
+        self._ended = np.zeros(num_envs, np.bool_)
+
+    def add(self, rewards: NDArray[np.float32], ended: NDArray[np.bool_]) -> None:
+        """Count one step of all environments, in order of time.
+
+        ``rewards`` and ``ended`` are ``[num_envs]``.
+        """
+        playing = ~self._ended
+        self._scores[self._ended] = 0.0
+        self._steps[self._ended] = 0
+        self._scores += np.where(playing, rewards, 0.0)
+        self._steps += playing
+        self._ended = ended.copy()
+
+    def finished(self) -> list[tuple[int, Episode]]:
+        """The games that the last `add` ended, as (environment, episode)."""
+        return [
+            (int(index), Episode(float(self._scores[index]), int(self._steps[index])))
+            for index in np.flatnonzero(self._ended)
+        ]
+
+
+class Meter:
+    """Collects numbers and 0-d tensors by name until they are read.
+
+    Tensors are not looked at before that, so adding one does not wait for a GPU.
+    """
+
+    def __init__(self) -> None:
+        self._samples: dict[str, list[float | Tensor]] = defaultdict(list)
+
+    def add(self, facts: Mapping[str, float | Tensor]) -> None:
+        """Add one number or 0-d tensor under each name."""
+        for name, value in facts.items():
+            self._samples[name].append(value)
+
+    def values(self, name: str) -> Tensor:
+        """The values added under ``name``, ``[n]`` float64 on the CPU."""
+        samples = self._samples.get(name, [])
+        tensors = [sample for sample in samples if isinstance(sample, Tensor)]
+        if len(tensors) == len(samples) > 0:
+            return torch.stack(tensors).double().cpu()  # one wait for all
+        return torch.tensor([float(sample) for sample in samples], dtype=torch.float64)
+
+    def means(self) -> dict[str, float]:
+        """The mean under each name, without NaN unless all values are NaN."""
+        return {name: float(self.values(name).nanmean()) for name in self._samples}
 
 
 class Interval(NamedTuple):

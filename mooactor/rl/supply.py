@@ -15,7 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from mooactor import (
     ActorDied,
@@ -23,33 +23,21 @@ from mooactor import (
     ActorUnavailable,
     PlacementError,
     Ref,
+    Restart,
     actor,
     method,
     put,
     submit,
 )
-from mooactor.rl.checkpoints import State
-from mooactor.rl.parameters import Weights
-from mooactor.rl.settings import Within
 from mooactor.rl.unroll import Unroll
+from mooactor.rl.weights import Weights
 
 CALLS_TO_ONE = 2  # it plays one unroll, and the call for the next waits in its mailbox
-LanesState = list[list[tuple[int, int | None, State]]]
 MOST_FAILURES = 20  # calls to one actor that were lost with no unroll between them
-
-
-@dataclass(frozen=True)
-class SupplySettings:
-    """The limits of a supply: unrolls in flight, their age, and their order."""
-
-    lag: Annotated[int, Within(1)] = 8
-    """Updates of policy lag to allow for: at most lag times batch unrolls are in flight
-    from the actors to the learners."""
-    max_lag: Annotated[int, Within(0)] = 50
-    """Unrolls older than this many updates, as those of an actor that was stopped for a
-    while, are dropped, and counted."""
-    deterministic: bool = False
-    """One call in flight and a fixed order: the same seed gives the same curve."""
+#: Of the actors that a `Supply` asks. Whether an actor dies too often is for the supply
+#: to say, which knows if it plays in between. So this limit is out of reach: it would
+#: end a run for ten deaths in thousands of unrolls.
+RESTART = Restart(max=1_000_000, within=600)
 
 
 class PlaysUnrolls(Protocol):
@@ -402,22 +390,3 @@ def fetch_weights(
     """The result of `Supply.weights`, with the weights themselves for a Ref to them."""
     found, weights = supply.weights.remote(known, version).get()
     return found, weights.get() if isinstance(weights, Ref) else weights
-
-
-def lanes_state(lanes: Sequence[Sequence[Asked]]) -> LanesState:
-    """The result of `Supply.freeze`, as tensors and plain values for a checkpoint."""
-    return [
-        [(actor, version, unroll.get().state()) for actor, version, unroll in lane]
-        for lane in lanes
-    ]
-
-
-def lanes_from_state(state: LanesState) -> list[list[Asked]]:
-    """The lanes that `lanes_state` describes, for `Supply.start`."""
-    return [
-        [
-            Asked(actor, version, put(Unroll.from_state(unroll)))
-            for actor, version, unroll in lane
-        ]
-        for lane in state
-    ]

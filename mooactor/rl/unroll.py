@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from mooactor.rl.checkpoints import State
-from mooactor.rl.episodes import Episode
-from mooactor.rl.parameters import Allocate
+from mooactor.rl.statistics import Episode
+from mooactor.rl.weights import Allocate
 
 
 @dataclass
@@ -128,22 +128,6 @@ class Unroll:
 _TENSORS = [entry.name for entry in fields(Unroll) if entry.type == "Tensor"]
 
 
-def join_unrolls(unrolls: Sequence[Unroll]) -> Unroll:
-    """Put unrolls of equal length side by side; the version is the oldest of theirs.
-
-    One unroll alone is returned as it is; several are copied into new tensors.
-    `UnrollBuffer` does the same without new tensors each time.
-
-    Raises:
-      ValueError: there are none, or they differ in more than their batch.
-    """
-    _check_fit(unrolls)
-    if len(unrolls) == 1:
-        return unrolls[0]
-    joined = {name: torch.cat(parts, dim=1) for name, parts in _parts(unrolls)}
-    return _side_by_side(unrolls, joined)
-
-
 class UnrollBuffer:
     """Keeps the memory of a batch, and joins unrolls in it for a device.
 
@@ -171,7 +155,7 @@ class UnrollBuffer:
         """Put ``pieces``, CPU unrolls of equal length, side by side on ``device``.
 
         The batch has the B of all pieces together, which may differ from call to call.
-        Its version is the oldest of theirs; see `join_unrolls`. The pieces may be freed
+        Its version is the oldest of theirs. The pieces may be freed
         or overwritten as soon as this returns. One piece alone for the CPU is the
         batch: it is returned as it is, uncopied.
 

@@ -4,8 +4,8 @@
 Only this package imports the compiled extension.
 """
 
+from mooactor.tensors.codec import THRESHOLD
 from mooactor.tensors.fetches import Fetch
-from mooactor.tensors.layout import THRESHOLD
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.public import current, empty, move, set_current
 

@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from pickle import PickleBuffer
 from typing import Any
 
 import numpy as np
 
-from mooactor.tensors.layout import (
+from mooactor.tensors.codec import (
     THRESHOLD,
     axes_by_stride,
     has_repeats,
     is_dense,
     without_repeats,
 )
+from mooactor.tensors.plane import MEMORY_TYPES, DataPlane
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -107,6 +109,50 @@ def rebuild_repeated(kept: _Array, shape: tuple[int, ...]) -> _Array:
     """Expand the dimensions that were sent once, into memory for each element: the
     result is writable, and one write must not show in other elements."""
     return np.broadcast_to(kept, shape).copy()
+
+
+# -- moving ----------------------------------------------------------------
+
+
+def move(plane: DataPlane, array: Any) -> Any:
+    """The work behind `moo.move`, for an exact array without Python objects; another
+    object is returned as it is."""
+    if type(array) is not np.ndarray or array.dtype.hasobject:
+        return array
+    if array.nbytes < THRESHOLD:
+        return array
+    root = _root(array)
+    if type(root) in MEMORY_TYPES and plane.mark_moved(array.ctypes.data):
+        start = np.frombuffer(root, np.uint8).ctypes.data
+        moved = np.ndarray(
+            array.shape, array.dtype, root, array.ctypes.data - start, array.strides
+        )
+        _empty(array, root)
+        return moved
+    moved = np.ndarray(array.shape, array.dtype, plane.empty_buffer(array.nbytes))
+    moved[...] = array
+    plane.mark_moved(moved.ctypes.data)
+    # Memory that belongs to the array cannot be taken from it: views may use it.
+    array.flags.writeable = False
+    return moved
+
+
+def _root(array: Any) -> Any:
+    """The owner of the memory of an array and all its views."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array
+
+
+def _empty(array: Any, root: Any) -> None:
+    # The one way to take an array's memory from it: unpickle an empty one into it.
+    # Views reach the memory by way of the array, so the memory stays as long as they.
+    weakref.finalize(array, _let_go, root).atexit = False
+    array.__setstate__((1, (0,), array.dtype, False, b""))
+
+
+def _let_go(root: Any) -> None:
+    """Called when the last that could use the memory is gone."""
 
 
 HANDLERS: dict[type, Callable[[Any], Any]] = {np.ndarray: reduce_array}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One member of a learner group, for C.
+"""One member of a learner group and its operations, for C.
 
 The contracts are in cext/include/mooactor.h; `mooactor.learner` makes tensors and
 exceptions of it. All calls release the GIL.
@@ -9,21 +9,176 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 import threading
+from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from mooactor.errors import VersionMismatch
 from mooactor.tensors.extension import ffi, lib, missing
 from mooactor.tensors.network import Network, group_options
-from mooactor.tensors.operations import (
-    DTYPES,
-    Outcome,
-    Part,
-    SharedWork,
-    error_of,
-    filled,
-    outcome_of,
-)
+
+DTYPES: dict[str, int] = {}
+OPS: dict[str, int] = {}
+KINDS: dict[str, int] = {}
+
+if missing is None:
+    DTYPES.update(
+        float32=lib.MOO_DT_F32,
+        float64=lib.MOO_DT_F64,
+        float16=lib.MOO_DT_F16,
+        bfloat16=lib.MOO_DT_BF16,
+        int32=lib.MOO_DT_I32,
+        int64=lib.MOO_DT_I64,
+        uint8=lib.MOO_DT_U8,
+    )
+    OPS.update(
+        sum=lib.MOO_OP_SUM,
+        mean=lib.MOO_OP_MEAN,
+        min=lib.MOO_OP_MIN,
+        max=lib.MOO_OP_MAX,
+        product=lib.MOO_OP_PRODUCT,
+    )
+    KINDS.update(
+        barrier=lib.MOO_GROUP_BARRIER,
+        allreduce=lib.MOO_GROUP_ALLREDUCE,
+        broadcast=lib.MOO_GROUP_BROADCAST,
+        all_gather=lib.MOO_GROUP_ALL_GATHER,
+        reduce_scatter=lib.MOO_GROUP_REDUCE_SCATTER,
+    )
+    OK, EINVAL, ENOMEM = lib.MOO_OK, lib.MOO_EINVAL, lib.MOO_ENOMEM
+    ECLOSED, ETIMEOUT, EPEER = lib.MOO_ECLOSED, lib.MOO_ETIMEOUT, lib.MOO_EPEER
+    EFORK, EMISMATCH = lib.MOO_EFORK, lib.MOO_EMISMATCH
+    EUNREACHABLE = lib.MOO_EUNREACHABLE
+
+
+class Part(NamedTuple):
+    """The part of a call for tensors of one type, by address; see `moo_request`.
+
+    `layout` is a hash of the whole call, the same in all its parts: before anything is
+    done, all members' must be equal.
+    """
+
+    kind: str
+    dtype: int = 0
+    op: int = 0
+    root: int = 0
+    layout: int = 0
+    inputs: Sequence[int] = ()
+    outputs: Sequence[int] = ()
+    sizes: Sequence[int] = ()
+    output_bytes: int = 0
+
+    def fill(self, request: Any) -> list[Any]:
+        """Describe it to C. The result must live until C has copied it."""
+        request.kind, request.dtype, request.op = KINDS[self.kind], self.dtype, self.op
+        request.root, request.layout = self.root, self.layout
+        request.count, request.output_bytes = len(self.sizes), self.output_bytes
+        if not self.sizes:
+            return []
+        numbers = (array("Q", column) for column in self[5:8])
+        kept = into, out_of, lengths = list(map(ffi.from_buffer, numbers))
+        request.inputs = ffi.cast("void **", into)
+        request.outputs = ffi.cast("void **", out_of)
+        request.bytes = ffi.cast("uint64_t *", lengths)
+        return kept
+
+
+class Outcome(NamedTuple):
+    """The end of an operation; see `moo_outcome`."""
+
+    status: int
+    rank: int
+    epoch: int
+    pid: int
+    left: bool
+    text: str
+
+
+class SharedWork:
+    """A call in a member's queue. Holds on to the memory it works on.
+
+    It is made before C knows of the operation, and C itself fills in the slot, which
+    has its finalizer by then: queued work has its memory, and is freed in the end, even
+    if Python is interrupted at any point.
+    """
+
+    __slots__ = ("_finalizer", "_memory", "_outcome", "_slot")
+
+    def __init__(self, memory: object = None) -> None:
+        self._slot = ffi.new("moo_work **")
+        self._finalizer = ffi.gc(self._slot, lib.moo_work_clear)
+        self._memory = memory
+        self._outcome = ffi.new("moo_outcome *")
+
+    @property
+    def slot(self) -> Any:
+        """The slot into which C puts the queued operation."""
+        return self._slot
+
+    def settle(self) -> None:
+        """Called when it is done, before its group lets go of it; again, if a signal
+        handler raises. Never blocks."""
+
+    def wait(self, seconds: float) -> Outcome | None:
+        """The outcome, or None: not yet, after `seconds` or a signal."""
+        out = self._outcome
+        err = lib.moo_work_wait(filled(self._slot), seconds, out)
+        if err == ETIMEOUT:
+            return None
+        if err:
+            raise error_of(err)
+        if out.status == OK:
+            return _WELL
+        return outcome_of(out)
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not. False before it is queued, and in a forked
+        child."""
+        work = self._slot[0]
+        return work != ffi.NULL and bool(lib.moo_work_done(work))
+
+
+def filled(slot: Any) -> Any:
+    """The pointer that C has put into a slot.
+
+    Raises:
+      RuntimeError: nothing; or the slot's finalizer, which may come before others of
+        the same garbage, has emptied it.
+    """
+    if slot[0] == ffi.NULL:
+        raise error_of(ECLOSED)
+    return slot[0]
+
+
+def outcome_of(out: Any) -> Outcome:
+    """A `moo_outcome`."""
+    text = ffi.string(out.text).decode()
+    return Outcome(out.status, out.rank, out.epoch, out.pid, bool(out.left), text)
+
+
+_WELL = Outcome(0, 0, 0, 0, False, "")
+
+
+def error_of(err: int) -> Exception:
+    """The exception for a call that was refused, not for an outcome."""
+    if err == lib.MOO_ESYS:
+        return OSError(ffi.errno, os.strerror(ffi.errno))
+    if err == lib.MOO_EVERSION:
+        return VersionMismatch(
+            "another version of mooactor made this learner group: install the same "
+            "version for all members"
+        )
+    text = {
+        EINVAL: "one of the arguments is not valid for a learner group",
+        ENOMEM: f"the group is full: it has {lib.MOO_GROUP_MAX} members, and no group "
+        "can have more",
+        EFORK: "a forked child is no member of its parent's learner group",
+        ECLOSED: "this process has left the learner group",
+    }.get(err, ffi.string(lib.moo_strerror(err)).decode())
+    return ValueError(text) if err == EINVAL else RuntimeError(text)
+
 
 W = TypeVar("W", bound=SharedWork)
 
@@ -42,6 +197,43 @@ class Info(NamedTuple):
     waited_s: float
     hosts: int
     transport: int
+
+
+class GroupAgent:
+    """The agent's side of a group that lives in a shared segment.
+
+    Not thread-safe, and for the process that made it only.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Begin a group in the segment `fd`, all zero, which stays the caller's.
+
+        Raises:
+          ValueError: it is too small.
+          RuntimeError: there is no data plane here.
+          OSError: the segment could not be mapped, or no descriptor is left.
+        """
+        if missing is not None:
+            raise RuntimeError("learner groups need Linux") from missing
+        slot = ffi.new("moo_group_agent **")
+        err = lib.moo_group_agent_open(fd, slot)
+        if err:
+            raise error_of(err)
+        self._agent = slot[0]
+        #: A descriptor that members need beside the segment.
+        self.bell: int = lib.moo_group_agent_bell(self._agent)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when it is time to `look`."""
+        return int(lib.moo_group_agent_fd(self._agent))
+
+    def look(self) -> None:
+        """See what members want, and which of them are dead, and act on it."""
+        lib.moo_group_agent_look(self._agent)
+
+    def close(self) -> None:
+        """Members that are still there are left to themselves. Call it once."""
+        lib.moo_group_agent_close(self._agent)
 
 
 class SharedGroup:
@@ -64,6 +256,7 @@ class SharedGroup:
     def __init__(
         self,
         fd: int,
+        bell: int,
         process_id: int,
         min_size: int,
         timeout_s: float,
@@ -71,9 +264,11 @@ class SharedGroup:
         network: Network | None = None,
         host: str = "",
     ) -> None:
-        """Join, without waiting for others. `fd` stays the caller's.
+        """Join, without waiting for others, nor for the agent.
 
         Args:
+          fd, bell: the group's segment, and its agent's `GroupAgent.bell`. Both stay
+            the caller's.
           network: transports that may be used, by default all; the address to listen on
             when members are on several hosts, by default all addresses, but only this
             machine's own if all members are on one host that may not use shared memory;
@@ -81,8 +276,7 @@ class SharedGroup:
           host: members whose `host` is the same share memory.
 
         Raises:
-          ValueError: the group has another `min_size`, `bind` is no address, or there
-            are too many stripes.
+          ValueError: `bind` is no address, or there are too many stripes.
           RuntimeError: the group is full, or there is no data plane here.
           VersionMismatch: another version of mooactor made the group.
           OSError: the segment could not be mapped.
@@ -97,7 +291,9 @@ class SharedGroup:
         slot = self._slot = ffi.new("moo_group **")
         self._finalizer = ffi.gc(slot, lib.moo_group_clear)
         try:
-            err = lib.moo_group_join(fd, process_id, min_size, timeout_s, options, slot)
+            err = lib.moo_group_join(
+                *(fd, bell, process_id, min_size, timeout_s, options, slot)
+            )
         except BaseException:  # whoever keeps the traceback keeps this
             lib.moo_group_clear(slot)
             raise
@@ -109,7 +305,12 @@ class SharedGroup:
         return filled(self._slot)
 
     def ready(self, seconds: float) -> bool:
-        """Whether the group has its members and this one is among them."""
+        """Whether the group has its members and this one is among them.
+
+        Raises:
+          ValueError: the group has another `min_size`.
+          RuntimeError: the group is full.
+        """
         err = lib.moo_group_ready(self._group, seconds)
         if err and err != lib.MOO_ETIMEOUT:
             raise error_of(err)

@@ -31,12 +31,18 @@ def error_for(err: int, what: str) -> Exception:
         )
     if err == lib.MOO_ESYS:
         code = ffi.errno
-        limits = memory_refusal() if code in (errno.EFBIG, errno.ENOMEM) else ""
-        more = f": of this process, {limits}; raise it" if limits else ""
+        more = _limits() if code in (errno.EFBIG, errno.ENOMEM) else ""
         return OSError(code, f"{what}: {os.strerror(code)}{more}")
+    if err == lib.MOO_ENOMEM:
+        return OutOfMemory(phrase + _limits())
     if err in (lib.MOO_EINVAL, lib.MOO_EPROTO, lib.MOO_EVERSION, lib.MOO_ESTALE):
         return ValueError(phrase)
     return RuntimeError(phrase)
+
+
+def _limits() -> str:
+    limits = memory_refusal()
+    return f": of this process, {limits}; raise it" if limits else ""
 
 
 def serve_error(err: int, plane: DataPlane, network: Network) -> Exception:

@@ -53,6 +53,7 @@ def cpu_quota() -> float | None:
 
 
 _THREADS = 8  # that a process of ours starts at most, before it does anything
+_LEAST_THREADS = 4  # and at least, that of its end included
 
 
 def refusal_of_threads() -> str | None:
@@ -74,6 +75,17 @@ def refusal_of_threads() -> str | None:
             return (
                 f"this user may have {most} processes and threads (ulimit -u), {used} "
                 f"are there, and it needs {_THREADS} more: raise that limit"
+            )
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    if limit != resource.RLIM_INFINITY and stack != resource.RLIM_INFINITY:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        used, needed = pages * resource.getpagesize(), _LEAST_THREADS * stack
+        if limit - used < needed:
+            return (
+                f"the limit on its address space is {limit >> 10} KiB (ulimit -v), "
+                f"{used >> 10} KiB are in use, and its threads need {needed >> 10} KiB "
+                "more: raise that limit"
             )
     return None
 

@@ -13,10 +13,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mooactor.tensors.extension import ffi, lib
+from mooactor.tensors.extension import ffi, lib, missing, why_missing
 from mooactor.tensors.interfaces import listen_address
-from mooactor.tensors.transports import MOST_STRIPES, MOST_THREADS, NAMES, mask_of
 
+#: In the order in which they are chosen if several are possible.
+NAMES = ("shm", "ofi", "tcp")
+#: TCP connections for each pair and direction, and threads that move bulk over them.
+MOST_STRIPES = 0 if missing is not None else lib.MOO_STRIPES_MAX
+MOST_THREADS = 0 if missing is not None else lib.MOO_THREADS_MAX
+
+_BITS: dict[str, int] = (
+    {}
+    if missing is not None
+    else {name: getattr(lib, f"MOO_TRANSPORT_{name.upper()}") for name in NAMES}
+)
 VARIABLE = "MOOACTOR_TRANSPORT"
 BIND = "MOOACTOR_BIND"
 STRIPES = "MOOACTOR_STRIPES"
@@ -194,7 +204,47 @@ def _has_rdma() -> bool:
         return False
 
 
+_FABRIC_TEXT_BYTES = 8192
+
+
+def probe_fabric() -> tuple[bool, list[str]]:
+    """Whether data can travel by a fabric, and lines that name it or say why not.
+
+    The first line names the library, the second the fabric that is chosen. It loads
+    libfabric, and asks all its providers.
+    """
+    if missing is not None:
+        return False, [why_missing()]
+    text = ffi.new("char[]", _FABRIC_TEXT_BYTES)
+    err = lib.moo_fabric_probe(text, _FABRIC_TEXT_BYTES)
+    return not err, ffi.string(text).decode(errors="replace").splitlines()
+
+
 # -- for C -----------------------------------------------------------------
+
+
+def mask_of(names: Iterable[str]) -> int:
+    """Their bits, for C.
+
+    Raises:
+      ValueError: one is unknown, or there are none.
+    """
+    mask = 0
+    for name in names:
+        if name not in _BITS:
+            raise ValueError(
+                f"{name!r} is not a transport: use some of {', '.join(NAMES)}"
+            )
+        mask |= _BITS[name]
+    if not mask:
+        raise ValueError(f"no transport is allowed: give some of {', '.join(NAMES)}")
+    return mask
+
+
+def name_of(bit: int) -> str | None:
+    """The transport of one bit; None for 0."""
+    return next((name for name, known in _BITS.items() if known == bit), None)
+
 
 _DRIVER = "/dev/nvidiactl"  # exists where NVIDIA's driver is loaded
 
@@ -244,7 +294,7 @@ def _devices(gpu_direct: bool | None) -> int:
 
 
 def ports_taken(bind: str, ports: tuple[int, int]) -> str:
-    """What to say where none of these is free; they are the first and the last."""
+    """The message where none of these is free; they are the first and the last."""
     first, last = ports
     return (
         f"all {last - first + 1} ports {first}-{last} of {bind} are taken: give a "

@@ -3,10 +3,15 @@
 
 `DataPlane` turns buffers into descriptors of a few bytes and descriptors into
 buffers. The work is done in C (see cext/include/mooactor.h), without the GIL.
+
+Invariant: what C gives out here is the caller's, or is given back. C fills a slot that
+was there before, and was empty, so a signal handler that raises finds it in one of the
+two states. It may do so right after C has copied gigabytes.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -15,21 +20,30 @@ from collections.abc import Callable, Iterable, Iterator
 from pickle import PickleBuffer
 from typing import Any
 
-from mooactor.tensors import exports, fetches, tickets
-from mooactor.tensors.descriptors import length_of, owner_of
+from mooactor.tensors import fetches, tickets
 from mooactor.tensors.extension import ffi, lib, missing, why_missing
 from mooactor.tensors.failures import (
     error_for,
+    export_error,
     fetch_error,
     out_of_memory,
     serve_error,
     size_text,
 )
-from mooactor.tensors.fetches import Fetch
-from mooactor.tensors.imports import Import
+from mooactor.tensors.fetches import Fetch, Import
 from mooactor.tensors.limits import default_memory_limit
-from mooactor.tensors.network import Network, serve
-from mooactor.tensors.transports import name_of
+from mooactor.tensors.network import Network, name_of, serve
+
+
+def length_of(descriptor: bytes) -> int:
+    """The length of its data in bytes."""
+    return int.from_bytes(descriptor[24:32], "little")
+
+
+def owner_of(descriptor: bytes) -> int:
+    """The process that owns its memory."""
+    return int.from_bytes(descriptor[8:16], "little")
+
 
 Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
 
@@ -165,13 +179,37 @@ class DataPlane:
           ValueError: the buffer was moved away before, or is empty.
         """
         flags = (lib.MOO_MOVED if moved else 0) | (0 if wait else lib.MOO_NOWAIT)
-        return exports.export(self, (buffer,), peer, flags)[0]
+        return self._export((buffer,), peer, flags)[0]
 
     def export_all(
         self, buffers: Iterable[Buffer], peer: int, *, wait: bool = False
     ) -> list[bytes]:
         """Descriptors of several buffers; if one fails, none is exported."""
-        return exports.export(self, buffers, peer, 0 if wait else lib.MOO_NOWAIT)
+        return self._export(buffers, peer, 0 if wait else lib.MOO_NOWAIT)
+
+    def _export(self, buffers: Iterable[Buffer], peer: int, flags: int) -> list[bytes]:
+        slots: list[Any] = []
+        try:
+            for buffer in buffers:
+                slots.append(_new_descriptor())
+                if type(buffer) is PickleBuffer:
+                    buffer = buffer.raw()
+                with ffi.from_buffer(buffer) as data:
+                    err = lib.moo_export(
+                        self._plane, data, len(data), peer, flags, slots[-1]
+                    )
+                    if err:
+                        raise export_error(err, self, len(data), peer)
+            return [bytes(ffi.buffer(slot)) for slot in slots]
+        except BaseException:
+            self.take_back(slots)
+            raise
+
+    def take_back(self, descriptors: Iterable[Any]) -> None:
+        """End the leases of descriptors that were never sent. Slots that C has not
+        filled are none."""
+        for descriptor in descriptors:
+            lib.moo_revoke(self._plane, descriptor, len(descriptor))
 
     def revoke(self, descriptor: bytes) -> None:
         """End the lease of a descriptor that was never sent, or was lost on its way. If
@@ -228,8 +266,8 @@ class DataPlane:
         into = None if out is None else ffi.from_buffer(out, require_writable=True)
         begin = functools.partial(self._begin, descriptor, tag, into)
         view: Callable[[Any, int], Any] = self.view
-        if tickets.is_ticket(descriptor):  # held from here on, and given back
-            view = functools.partial(_just, tickets.Ticket(self, descriptor))
+        if ticket := self.ticket(descriptor):  # held from here on, and given back
+            view = functools.partial(_just, ticket)
         error = functools.partial(fetch_error, plane=self, owner=owner_of(descriptor))
         return Fetch(begin, tag, out, view, error)
 
@@ -247,6 +285,12 @@ class DataPlane:
             raise error_for(err, "cannot fetch")
         if into is not None:
             fetches.pin(slot[0], into)
+
+    def ticket(self, descriptor: bytes) -> tickets.Ticket | None:
+        """The right to read its memory in place; None: it is to be imported."""
+        if not lib.moo_descriptor_is_ticket(descriptor, len(descriptor)):
+            return None
+        return tickets.Ticket(self, descriptor)
 
     def is_remote(self, descriptor: bytes) -> bool:
         """Whether `import_` of it would wait for a network: `begin` does not."""
@@ -348,7 +392,7 @@ class DataPlane:
         Raises:
           OutOfMemory: the limit is reached.
         """
-        return exports.allocated(self, nbytes, lib.moo_empty, self._plane, nbytes)
+        return self._allocated(nbytes, lib.moo_empty, self._plane, nbytes)
 
     def share(self, buffer: Buffer) -> memoryview:
         """The buffer's present value, read-only, which `export` never copies.
@@ -364,7 +408,34 @@ class DataPlane:
         with ffi.from_buffer(buffer) as data:
             size = len(data)
             arguments = lib.moo_share, self._plane, data, size
-            return exports.allocated(self, size, *arguments).toreadonly()
+            return self._allocated(size, *arguments).toreadonly()
+
+    def _allocated(
+        self, nbytes: int, function: Callable[..., int], *args: Any
+    ) -> memoryview:
+        """The block with whose address the function of C fills its last argument."""
+        views: list[memoryview] = []
+        slot = _new_pointer()
+        try:
+            err = function(*args, slot)
+            if err:
+                raise export_error(err, self, nbytes, self.process_id)
+            # In one step the block gets its finalizer and its place here.
+            views.extend(self.view(slot[0], nbytes))
+            return views[0]
+        except BaseException:
+            if slot[0] and not views:
+                self.drop(slot[0])
+            raise
+
+    def is_same(self, shared: memoryview, buffer: Buffer) -> bool:
+        """Whether `share` of the buffer would give the same bytes as `shared`."""
+        if type(buffer) is PickleBuffer:
+            buffer = buffer.raw()
+        with ffi.from_buffer(shared) as mine, ffi.from_buffer(buffer) as data:
+            if len(mine) != len(data):
+                return False
+            return not _memcmp(_address(mine), _address(data), len(mine))
 
     def mark_moved(self, address: int) -> bool:
         """Give the shared memory around `address` away with its next export.
@@ -415,6 +486,9 @@ class DataPlane:
 
 
 if missing is None:
+    _new_descriptor = functools.partial(
+        ffi.new, ffi.typeof(f"uint8_t[{lib.MOO_DESCRIPTOR_BYTES}]")
+    )
     _new_pointer = functools.partial(ffi.new, ffi.typeof("void **"))
     _new_size = functools.partial(ffi.new, ffi.typeof("size_t *"))
     # Memory from here, as numpy sees it.
@@ -426,6 +500,14 @@ def _just(
     ticket: tickets.Ticket, pointer: Any, nbytes: int
 ) -> Iterator[tickets.Ticket]:
     return iter((ticket,))
+
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+def _address(data: Any) -> int:
+    return int(ffi.cast("uintptr_t", data))
 
 
 def _check_private(directory: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from mooactor.tensors.layout import THRESHOLD
+from mooactor.tensors.codec import THRESHOLD
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
@@ -159,9 +159,13 @@ def move(obj: T) -> T:
     """
     plane = _current
     kind = type(obj).__module__
-    if plane is None or kind not in ("numpy", "torch"):
-        return obj
-    from mooactor.tensors import moving
+    moved: T = obj
+    if plane is not None and kind == "numpy":
+        from mooactor.tensors import arrays
 
-    moved: T = moving.move(plane, obj)
+        moved = arrays.move(plane, obj)
+    elif plane is not None and kind == "torch":
+        from mooactor.tensors import torches
+
+        moved = torches.move(plane, obj)
     return moved

@@ -63,11 +63,6 @@ def mark(plane: DataPlane, block: memoryview) -> None:
             raise error_for(err, "no ticket")
 
 
-def is_ticket(descriptor: bytes) -> bool:
-    """Whether it is of memory that the receiver reads by `Ticket.begin`."""
-    return bool(lib.moo_descriptor_is_ticket(descriptor, len(descriptor)))
-
-
 class Ticket:
     """The right to read another process's memory, until `close`, or until this goes.
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mooactor.tensors.layout import (
+from mooactor.tensors.codec import (
     THRESHOLD,
     has_repeats,
     is_dense,
     without_repeats,
 )
+from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
     from mooactor.tensors.cuda.codec import Origin
@@ -194,6 +195,38 @@ def _flagged(tensor: torch.Tensor, flags: int) -> torch.Tensor:
     if flags & _PARAMETER:
         return torch.nn.Parameter(tensor, bool(flags & _GRAD))
     return tensor.requires_grad_() if flags else tensor
+
+
+# -- moving ----------------------------------------------------------------
+
+
+def move(plane: DataPlane, tensor: Any) -> Any:
+    """The work behind `moo.move`, for an exact, dense tensor in main memory; another
+    object is returned as it is."""
+    if not _is_movable(tensor) or tensor.nbytes < THRESHOLD:
+        return tensor
+    if plane.mark_moved(tensor.data_ptr()):
+        moved = tensor.detach()
+    else:
+        memory = plane.empty_buffer(tensor.nbytes)
+        moved = torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape)
+        moved.copy_(tensor)
+        plane.mark_moved(moved.data_ptr())
+    tensor.data = tensor.new_empty(0)
+    return moved
+
+
+def _is_movable(tensor: Any) -> bool:
+    return bool(
+        type(tensor) is torch.Tensor
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.is_nested  # of layout strided as well
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and not tensor.requires_grad
+    )
 
 
 HANDLERS: dict[type, Callable[[Any], Any]] = {

@@ -205,6 +205,57 @@ def test_a_definition_that_is_made_again_takes_the_place_of_the_first(
     )
 
 
+ONCE = """
+    import dataclasses, os, signal
+    import mooactor as moo
+    from mooactor.control import script
+    OFFSET = 4
+    @dataclasses.dataclass
+    class Config:
+        lr: float
+        def value(self): return self.lr + OFFSET
+    @moo.actor
+    class Reader:
+        def value(self, config): return config.value()
+        def none(self, config): pass
+        def die(self): os.kill(os.getpid(), signal.SIGKILL)
+    class Middle:
+        def __init__(self, reader):
+            self.reader, self.tables, pack = reader, 0, script.Table.pack
+            def counted(table, *args):
+                self.tables += 1
+                return pack(table, *args)
+            script.Table.pack = counted
+        def run(self, method, times):
+            before = self.tables
+            for _ in range(times):
+                found = getattr(self.reader, method)(Config(1.0))
+            return found, self.tables - before
+    if __name__ == "__main__":
+        with moo.init():
+            reader = moo.on(Reader, restart=moo.Restart(max=3)).spawn()
+            middle = moo.spawn(Middle, reader)
+            for method, result in (("value", 5.0), ("none", None)):
+                found, tables = middle.run(method, 20)
+                assert found == result and tables <= 2 * (method == "value"), tables
+            try:
+                reader.die()
+            except moo.ActorDied:
+                pass
+            while True:
+                try:
+                    found, tables = middle.run("value", 20)
+                    break
+                except moo.ActorDied:
+                    pass
+            assert found == 5.0 and tables <= 2, tables
+"""
+
+
+def test_a_definition_travels_once_between_any_two_processes(tmp_path: Path) -> None:
+    passes(tmp_path, ONCE)
+
+
 def test_what_cannot_travel_is_named_with_what_refers_to_it(tmp_path: Path) -> None:
     passes(
         tmp_path,
@@ -336,4 +387,41 @@ def test_modules_of_any_type_go_by_name(tmp_path: Path) -> None:
                 data = moo.spawn(Learner).saved(Net())
                 assert type(torch.load(io.BytesIO(data), weights_only=False)) is Net
         """,
+    )
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_a_data_loader_of_an_actor_has_workers_with_a_dataset_of_the_script(
+    context: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    passes(
+        tmp_path,
+        """
+        import sys
+        import torch
+        from torch.utils.data import DataLoader, Dataset, get_worker_info
+        import mooactor as moo
+        SCALE = 3
+        class Squares(Dataset):
+            def __len__(self): return 8
+            def __getitem__(self, n): return SCALE * n * n, get_worker_info().id
+        def collate(pairs): return [list(column) for column in zip(*pairs)]
+        @moo.actor
+        class Learner:
+            def epoch(self, context):
+                loader = DataLoader(
+                    Squares(), batch_size=2, num_workers=2, collate_fn=collate,
+                    multiprocessing_context=context,
+                )
+                return list(loader)
+        if __name__ == "__main__":
+            with moo.init():
+                batches = moo.spawn(Learner).epoch(sys.argv[1])
+            assert [n for values, _ in batches for n in values] == [
+                3 * n * n for n in range(8)
+            ]
+            assert {worker for _, ids in batches for worker in ids} == {0, 1}
+        """,
+        context,
     )

@@ -13,7 +13,9 @@ import pytest
 from tests.marks import slow
 
 HERE = Path(__file__).parent
-PROGRAMS = sorted(p.stem for kind in ("test_*.c", "fuzz_*.c") for p in HERE.glob(kind))
+PROGRAMS = sorted(
+    p.stem for kind in ("test_*.c", "fuzz_*.c", "model_*.c") for p in HERE.glob(kind)
+)
 #: The gate runs these by make, as they are and under a sanitizer.
 LONG = (
     "test_arena",

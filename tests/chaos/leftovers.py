@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from mooactor.process.directories import PREFIX
+from mooactor.process.files import PREFIX
 from tests.clusters import Cluster, Program
 from tests.conftest import eventually
 from tests.processes import VARIABLE, Process, Run

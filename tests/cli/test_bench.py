@@ -4,13 +4,13 @@
 import json
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from mooactor.cli import main
-from mooactor.cli.bench import groups, measure, ray, report
-from mooactor.cli.bench.row import Goal, Row, Skipped
-from tests.marks import slow, soak
+from mooactor.cli.bench import measure, report
+from mooactor.cli.bench.report import Goal, Row, Skipped
 
 FAST = Row(
     "call.x", "a call", "µs", 50.0, {"peer": 100.0}, Goal("at most", 0.75, "peer")
@@ -24,13 +24,6 @@ PLAIN = Row("start.x", "a start", "s", 0.4, {}, Goal("at most", 0.5))
 @pytest.mark.parametrize(("row", "met"), [(FAST, True), (SLOW, False), (PLAIN, True)])
 def test_a_goal_is_met_by_ratio_or_by_value(row: Row, met: bool) -> None:
     assert row.as_json()["met"] is met
-
-
-def test_a_row_survives_json() -> None:
-    for row in (FAST, SLOW, PLAIN):
-        assert report.parsed(json.loads(json.dumps(row.as_json()))) == row
-    skipped = {"name": "atari", "reason": "ale-py is not installed"}
-    assert report.parsed(skipped) == Skipped(**skipped)
 
 
 def test_the_table_shows_values_ratios_and_goals() -> None:
@@ -69,29 +62,37 @@ def test_unknown_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == f"mooactor bench: {why}\n"
 
 
+@pytest.mark.parametrize("name", ["hosts", "hosts.call", "net.tcp", "weights"])
+def test_rows_of_a_checkout_are_named_with_the_place(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "--only", name]) == 2
+    assert f"`make bench-all ARGS='--only {name}'`" in capsys.readouterr().err
+
+
 def test_list_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--only", "list"]) == 0
-    assert capsys.readouterr().out.split() == groups.names()
+    assert capsys.readouterr().out.split() == report.names()
     assert main(["bench", "--only", "list", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == {"rows": [{"name": name} for name in groups.names()]}
+    assert found == {"rows": [{"name": name} for name in report.names()]}
 
 
 def test_a_group_that_fails_is_reported_and_no_table_lost() -> None:
-    (found,) = report.measured("no-such-group", quick=True)
-    assert found == Skipped("no-such-group", "failed with exit code 1")
+    (found,) = report.measured("no.such.group", quick=True)
+    assert found == Skipped("group", "failed with exit code 1")
 
 
 def test_rays_figures_join_the_rows_of_the_same_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ray.importlib.util, "find_spec", lambda _: None)
-    assert ray.beside([FAST]) == [FAST]
-    monkeypatch.setattr(ray.importlib.util, "find_spec", lambda _: True)
-    monkeypatch.setattr(ray, "_measured", lambda: {"a call": 610.0})
-    first, second = ray.beside([FAST, SLOW])
+    monkeypatch.setattr(report, "find_spec", lambda _: None)
+    assert report.beside_ray([FAST]) == [FAST]
+    monkeypatch.setattr(report, "find_spec", lambda _: True)
+    monkeypatch.setattr(report, "_apart", lambda _: {"a call": 610.0})
+    first, second = report.beside_ray([replace(FAST, peers={"peer": 100.0}), SLOW])
     assert first.peers == {"peer": 100.0, "Ray": 610.0}
-    assert second == SLOW
+    assert second.peers == {"peer": 77e3}
 
 
 @pytest.mark.slow
@@ -103,32 +104,3 @@ def test_calls_are_really_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert 1 < row["ours"] < 100_000
     assert 1 < row["peers"]["raw pyzmq"] < 100_000
     assert row["ratios"]["raw pyzmq"] == row["ours"] / row["peers"]["raw pyzmq"]
-
-
-CALLS = [f"hosts.{name}" for name in ("call", "rate", "spawn", "local")]
-
-
-@pytest.mark.parametrize(
-    ("group", "names"),
-    [
-        slow("broker", [f"broker.{name}" for name in ("beats", "joins", "memory")]),
-        slow("hosts", CALLS),
-        soak("hosts", []),  # all, which takes two minutes
-    ],
-)
-def test_brokers_and_hosts_are_measured_with_real_programs(
-    group: str, names: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    chosen = [word for name in names or [group] for word in ("--only", name)]
-    assert main(["bench", *chosen, "--quick", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    if reason := found["skipped"].get(group):
-        assert "failed" not in reason
-        pytest.skip(reason)
-    of_group = [name for name in groups.names() if name.startswith(f"{group}.")]
-    rows = {row["name"]: row for row in found["rows"]}
-    assert list(rows) == (names or of_group)
-    for name, row in rows.items():
-        assert all(
-            0 < value < 1e8 for value in (row["ours"], *row["peers"].values())
-        ), name

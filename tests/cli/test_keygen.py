@@ -54,6 +54,23 @@ def test_it_replaces_files_only(
     assert after == before and target.read_text() == "kept"
 
 
+def test_it_shows_the_fingerprint_of_the_key_that_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for name in (secret.VARIABLE, secret.FILE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["keygen", "--show"]) == 2
+    assert "there is no key here" in capsys.readouterr().err
+    own = secret.make(secret.default_path())
+    other = secret.make(str(tmp_path / "other"))
+    for words, key in (([], own), ([other.source], other)):
+        assert main(["keygen", "--show", *words]) == 0
+        shown = f"mooactor key {key.fingerprint} from {key.source}\n"
+        assert capsys.readouterr().out == shown
+    assert sorted(os.listdir(tmp_path)) == ["mooactor", "other"]
+
+
 def test_without_a_file_it_takes_the_default_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 100.0
 _COMMAND = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
-    "from tests.cluster import launching; launching.main()"
+    "from mooactor import cli; raise SystemExit(cli.main())"
 )
-WHOLE = [sys.executable, "-m", "mooactor", "run"]
+MOOACTOR = [sys.executable, "-P", "-c", _COMMAND, str(ROOT)]
 # Text of programs. `report` prints what one has been given; `shown`: where its key can
 # be read by others.
 REPORT = """
@@ -75,11 +75,6 @@ except KeyboardInterrupt:
 """
 
 
-def command() -> list[str]:
-    """``mooactor run`` with hosts that do nothing; see `members`."""
-    return [sys.executable, "-P", "-c", _COMMAND, str(ROOT), "run"]
-
-
 class Launched:
     """A launch that runs. Its output goes to files, so that nothing waits for it."""
 
@@ -90,13 +85,11 @@ class Launched:
         environment: Mapping[str, str] = os.environ,
         on: Sequence[str] = (),
         sources: bool = True,
-        whole: bool = False,
         stdout: int | None = None,
         one_file: bool = False,
     ) -> None:
-        """`sources`: the hosts are told where these sources are. `whole`: they are real
-        ones. `stdout`: where to, if it is no file. `one_file`: stderr goes there, too.
-        """
+        """`sources`: the hosts are told where these sources are. `stdout`: where to, if
+        it is no file. `one_file`: stderr goes there, too."""
         environment = {k: v for k, v in environment.items() if k != "PYTHONPATH"}
         if sources:
             environment["PYTHONPATH"] = str(ROOT)
@@ -105,7 +98,7 @@ class Launched:
         before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*on, *(WHOLE if whole else command()), *words],
+                [*on, *MOOACTOR, "run", *words],
                 cwd=cwd,
                 env=environment,
                 stdin=subprocess.DEVNULL,

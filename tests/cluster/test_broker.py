@@ -7,7 +7,6 @@ import contextlib
 import re
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from mooactor.cli import main
 from mooactor.cluster.broker import MOST_BYTES
 from mooactor.host import brokerlink
 from tests.cluster.clusters import Cluster, Command
-from tests.cluster.launched import ROOT
 from tests.conftest import at_best
 
 
@@ -53,9 +51,8 @@ def test_the_log_tells_programs_from_hosts_and_a_killed_one_from_one_that_leaves
     assert cluster.until(lambda: b.joined and program.joined)
     seen = []
     for number in (1, 2):  # it takes its name again at once
-        words = [sys.executable, "-m", "tests.cluster.members", "host", "--name", "h"]
-        variables = {"MOOACTOR_KEY_FILE": cluster.key.source, "PYTHONPATH": str(ROOT)}
-        killed = cluster.command(words=[*words, "--join", address], **variables)
+        key = {"MOOACTOR_KEY_FILE": cluster.key.source}
+        killed = cluster.command("host", "--name", "h", "--join", address, **key)
         assert cluster.until(lambda: "h" in b.membership.hosts)
         seen.append(b.membership.hosts["h"]["id"])
         killed.signal(signal.SIGKILL)

@@ -26,18 +26,23 @@ from mooactor.control.reach import Reach
 from mooactor.host.addresses import Address
 from mooactor.host.driver_joins import reach_of
 from tests.cluster.clusters import Cluster, Command
+from tests.conftest import at_best
 from tests.processes import stop
 
 NOBODY = "tcp://127.0.0.1:1"
 DRIVER = """
-import sys
+import os, sys
+import time
 import mooactor as moo
 
+began = time.monotonic()
 try:
     with moo.init(sys.argv[1]):
         print("joined", flush=True)
 except moo.MooError as error:
     print(f"{type(error).__name__}: {error}", flush=True)
+    if "timed" in os.environ:
+        print(time.monotonic() - began)
 """
 
 
@@ -123,23 +128,42 @@ def test_a_driver_says_what_it_waits_for_and_leaves_the_broker_its_port(
 def test_a_driver_with_another_key_is_told_which_it_has_and_from_where(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    _, address = cluster.broker()
+    broker, address = cluster.broker()
     other = secret.make(str(tmp_path / "other"))
     said = said_by(cluster, driver(cluster, NOBODY, address, key=other))
-    assert said.endswith(
-        "the handshake failed, so what listens there holds another key or is no "
-        "mooactor): copy the broker's key file here, or restart the broker with this "
-        f"one; the key here is key {other.fingerprint} from {other.source}\n"
-    ), said
-    assert "nothing listens there; no answer from" in said
+    keys = f"{cluster.key.fingerprint}, and this side {other.fingerprint}"
+    assert said == (
+        f"AuthError: no way in at {address}: it holds another key, {keys}: copy the "
+        "broker's key file here, or restart the broker with this one; the key here is "
+        f"{other}\n"
+    )
+    assert broker.err[1:] == [
+        "mooactor broker: a program on 127.0.0.1 holds another key, "
+        f"{other.fingerprint}, and is not let in; the key here is {cluster.key}\n"
+    ]
+
+
+@pytest.mark.quiet
+def test_another_key_is_known_within_two_seconds(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    _, address = cluster.broker()
+    other = secret.make(str(tmp_path / "other"))
+
+    def attempt() -> float:
+        said = said_by(cluster, driver(cluster, address, key=other, timed="1"))
+        assert said.startswith("AuthError")
+        return float(said.split()[-1])
+
+    assert at_best(attempt, 2.0)
 
 
 # -- hosts -----------------------------------------------------------------------
 
 
-def host(cluster: Cluster, address: str, key: secret.Key) -> Command:
+def host(cluster: Cluster, address: str, key: secret.Key, *more: str) -> Command:
     words = ("host", "--name", "h", "--join", address, "--key-file", key.source)
-    return cluster.command(*words)
+    return cluster.command(*words, *more)
 
 
 def said_of(host: Command, beginning: str) -> list[str]:
@@ -152,7 +176,7 @@ def test_a_host_says_each_thing_about_its_broker_once_and_goes_on(
 ) -> None:
     first, address = cluster.broker()
     first.signal(signal.SIGKILL)
-    h = host(cluster, address, cluster.key)
+    h = host(cluster, address, cluster.key, "--wait")
     assert cluster.until(lambda: len(h.err) >= 2), h.text()
     assert h.err[0] == f"mooactor host: uses the {cluster.key}\n"
     assert h.err[1].startswith(f"mooactor host: no broker at {address} yet (no answer ")
@@ -161,8 +185,11 @@ def test_a_host_says_each_thing_about_its_broker_once_and_goes_on(
     other = secret.make(str(tmp_path / "other"))
     words = ("broker", "--listen", address, "--key-file", other.source)
     stranger = cluster.command(*words)
-    assert cluster.until(lambda: len(said_of(h, "no broker")) == 2), h.text()
-    assert "holds another key or is no mooactor): copy the broker's key" in h.err[-1]
+    refused = f"the broker at {address} refuses this host: it holds another key, "
+    assert cluster.until(lambda: said_of(h, refused)), h.text()
+    assert h.err[-1].endswith(
+        f"{other.fingerprint}, and this side {cluster.key.fingerprint}\n"
+    )
     stranger.signal(signal.SIGKILL)
     broker, _ = cluster.broker(listen=address)
     assert cluster.until(lambda: h.out), h.text()
@@ -171,6 +198,22 @@ def test_a_host_says_each_thing_about_its_broker_once_and_goes_on(
     cluster.broker(listen=address)
     assert cluster.until(lambda: said_of(h, f"joined {address}")), h.text()
     assert len(said_of(h, "lost the broker")) == 1
+
+
+def test_a_host_with_another_key_than_its_broker_ends(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    _, address = cluster.broker()
+    other = secret.make(str(tmp_path / "other"))
+    h = host(cluster, address, other)
+    assert cluster.until(lambda: h.ended), h.text()
+    assert h.wait() == 1 and not h.out
+    assert h.err[-1] == (
+        f"mooactor host: the broker at {address} refuses this host: it holds another "
+        f"key, {cluster.key.fingerprint}, and this side {other.fingerprint}: copy the "
+        "broker's key file here, or restart the broker with this one; the key here is "
+        f"{other}; with --wait it goes on trying\n"
+    )
 
 
 @pytest.mark.parametrize("joined", ["before", "meanwhile", "never"])
@@ -188,7 +231,7 @@ def test_a_host_whose_name_is_taken_ends_unless_it_has_joined_any_broker(
     news = _News(serving, "b", secret.Key(b"k" * 32, "FILE"))
     if joined == "before":
         news.joined("tcp://10.0.0.1:4431")
-    news.taken("tcp://10.0.0.2:4431", "there is another one")
+    news.hopeless("tcp://10.0.0.2:4431", "there is another one")
     if joined == "meanwhile":
         news.joined("tcp://10.0.0.1:4431")
     for action in timers:

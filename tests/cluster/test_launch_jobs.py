@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from mooactor.cli import main
-from mooactor.cluster.launch import kubernetes, slurm
-from mooactor.cluster.launch.targets import LaunchError
 from tests.cluster.kubernetes_schema import faults
 
 Objects = dict[str, Any]  # by kind
@@ -99,21 +97,24 @@ def test_the_check_of_manifests_finds_faults(manifest: Manifest) -> None:
         assert fault in said
 
 
-def test_memory_is_written_as_kubernetes_reads_it(
-    manifest: Manifest, refusal: Refusal
+def test_an_amount_of_memory_has_a_unit(
+    manifest: Manifest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for said, quantity in {
-        "64GB": "64G",
-        "64Gi": "64Gi",
-        "1.5 GiB": "1536Mi",
-        "2T": "2Ti",
-        "1001": "1001",
+    for said, amount in {
+        "64GB": 64 * 10**9,
+        "64Gi": 64 << 30,
+        "1.5 GiB": 3 << 29,
+        "2T": 2 << 40,
+        "1001": 1001,
     }.items():
         _, container = pod_of(manifest("--hosts", "2", "--memory", said, "a.py"))
-        assert container["resources"]["limits"] == {"memory": quantity}
-    for said in ("lots", "64XB", "-1GB", "inf", "1e999", ""):
-        why = refusal(*IMAGE, "--hosts", "2", f"--memory={said}", "a.py")
-        assert f"--memory {said!r} is no amount" in why
+        assert container["resources"]["limits"] == {"memory": str(amount)}
+    for command in ((*IMAGE, "--hosts", "2"), ("host", "--join", "a")):
+        for said in ("lots", "64XB", "-1GB", "inf", "1e999", "1e30", ""):
+            with pytest.raises(SystemExit):
+                main([*command, f"--memory={said}", "a.py"])
+            said = f"argument --memory: {said!r} is no amount"
+            assert said in capsys.readouterr().err
 
 
 def test_the_pods_of_a_manifest_find_each_other(manifest: Manifest) -> None:
@@ -147,10 +148,10 @@ def test_a_secret_that_exists_is_named_only(manifest: Manifest) -> None:
     assert key["valueFrom"]["secretKeyRef"]["name"] == "ours"
 
 
-def test_a_name_that_a_job_cannot_have_is_refused() -> None:
+def test_a_name_that_a_job_cannot_have_is_refused(refusal: Refusal) -> None:
     for name in ("Train", "1a", "a" * 53, "a_b", "-a", "a-"):
-        with pytest.raises(LaunchError, match="cannot name a Job"):
-            kubernetes.manifest(name=name, hosts=1, image="i", words=["a.py"])
+        why = refusal(*IMAGE, "--hosts", "1", f"--name={name}", "a.py")
+        assert "cannot name a Job" in why
 
 
 def test_a_batch_script_has_the_options_of_the_command(batch: Batch) -> None:
@@ -198,10 +199,10 @@ def test_a_script_that_is_missing_is_refused_unless_it_may_be_on_the_nodes(
         assert "srun" in batch("--nodes", "2", *words)
 
 
-def test_an_option_that_would_leave_its_line_is_refused() -> None:
+def test_an_option_that_would_leave_its_line_is_refused(refusal: Refusal) -> None:
     for option in ("--comment=two words", "qos=high", "--a=b\nrm x"):
-        with pytest.raises(LaunchError, match="no option of sbatch"):
-            slurm.directives(nodes=1, job_name="a", more=[option])
+        why = refusal("slurm", "--nodes", "1", f"--sbatch={option}", "a.py")
+        assert "no option of sbatch" in why
 
 
 def test_a_machine_without_sbatch_says_where_to_go(

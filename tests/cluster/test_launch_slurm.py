@@ -8,12 +8,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.launched import REPORT, ROOT, WHOLE, command
+from tests.cluster.launched import MOOACTOR, REPORT, ROOT
 from tests.cluster.slurmd import slurm
 from tests.cluster.test_launch_whole import EVERYWHERE
 from tests.conftest import eventually
@@ -50,12 +50,11 @@ def srun(
     folder: Path,
     script: str,
     *words: str,
-    what: Sequence[str] = command(),
 ) -> subprocess.CompletedProcess[str]:
     """``srun mooactor run script.py`` on both nodes."""
     (folder / "script.py").write_text(script)
     options = ("-N2", "--ntasks-per-node=1", *words)
-    return run(cluster, folder, "srun", *options, *what, "script.py")
+    return run(cluster, folder, "srun", *options, *MOOACTOR, "run", "script.py")
 
 
 def runs(folder: Path) -> list[str]:
@@ -79,7 +78,7 @@ def test_a_program_in_a_job_has_actors_on_every_node(
     cluster: Environment, tmp_path: Path
 ) -> None:
     (tmp_path / "moo_part.py").write_text("VALUE = 7")
-    done = srun(cluster, tmp_path, EVERYWHERE, what=WHOLE)
+    done = srun(cluster, tmp_path, EVERYWHERE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "n2 heard hello from n1 7",

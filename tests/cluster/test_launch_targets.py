@@ -10,19 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.cluster.launch import (
-    environment,
-    hydra,
-    nodelist,
-    rendezvous,
-    ssh,
-    starter,
-    targets,
-    variables,
-)
-from mooactor.cluster.launch.environment import Rank
-from mooactor.cluster.launch.rendezvous import Meeting
-from mooactor.cluster.launch.targets import LaunchError, Target
+import mooactor
+from mooactor.cluster.launch import job, plan, ranks, ssh, starter
+from mooactor.cluster.launch.job import Meeting
+from mooactor.cluster.launch.plan import LaunchError, Target
+from mooactor.cluster.launch.ranks import Rank
+from mooactor.control import envelope, frames
 from tests.cluster.launched import ROOT
 
 HOSTS = {
@@ -38,7 +31,7 @@ HOSTS = {
 
 
 def test_a_host_is_written_as_for_ssh() -> None:
-    assert {text: targets.of_list(text) for text in HOSTS} == {
+    assert {text: plan.of_list(text) for text in HOSTS} == {
         text: [target] for text, target in HOSTS.items()
     }
 
@@ -46,23 +39,23 @@ def test_a_host_is_written_as_for_ssh() -> None:
 def test_what_is_no_host_is_refused() -> None:
     for text in ("-oProxyCommand=x", "b c", "b;c", "b:0", "b:65536", "@b", "a@-b", ","):
         with pytest.raises(LaunchError, match="host"):
-            targets.of_list(text)
+            plan.of_list(text)
 
 
 def test_hosts_of_one_address_differ_by_their_ports() -> None:
-    names = [target.name for target in targets.of_list("b:2001,b:2002,c")]
+    names = [target.name for target in plan.of_list("b:2001,b:2002,c")]
     assert names == ["b:2001", "b:2002", "c"]
     with pytest.raises(LaunchError, match="b is named twice"):
-        targets.of_list("b,c,b")
+        plan.of_list("b,c,b")
 
 
 def test_this_machine_needs_no_ssh() -> None:
     for name in ("localhost", "127.0.0.1", "::1", socket.gethostname()):
-        (here,) = targets.of_list(name)
+        (here,) = plan.of_list(name)
         assert here.is_here
     with pytest.raises(LaunchError, match="are both this machine"):
-        targets.of_list(f"localhost,b,{socket.gethostname()}")
-    there = targets.of_list("elsewhere,localhost:2222,someone@127.0.0.1")
+        plan.of_list(f"localhost,b,{socket.gethostname()}")
+    there = plan.of_list("elsewhere,localhost:2222,someone@127.0.0.1")
     assert not any(target.is_here for target in there)
 
 
@@ -71,7 +64,7 @@ def test_a_hostfile_has_numbers_and_comments(tmp_path: Path) -> None:
     text = "# all\n\nb slots=4\nann@c:22 num_cpus=8 num_gpus=2 # large\n"
     for marked in (text, f"\ufeff{text}".replace("\n", "\r\n")):  # by an editor
         file.write_text(marked)
-        assert targets.of_file(str(file)) == [
+        assert plan.of_file(str(file)) == [
             Target("b", "b", num_cpus=4),
             Target("c", "c", "ann", 22, num_cpus=8, num_gpus=2),
         ]
@@ -82,9 +75,9 @@ def test_a_wrong_hostfile_is_named(tmp_path: Path) -> None:
     for line in ("b slots", "b slots=x", "b cores=4", "b slots=-1"):
         file.write_text(f"a\n{line}\n")
         with pytest.raises(LaunchError, match="line 2"):
-            targets.of_file(str(file))
+            plan.of_file(str(file))
     with pytest.raises(LaunchError, match="No such file.*: check --hostfile"):
-        targets.of_file(str(tmp_path / "none"))
+        plan.of_file(str(tmp_path / "none"))
 
 
 def test_a_host_that_did_not_start_is_told_with_the_next_step() -> None:
@@ -99,7 +92,7 @@ def test_a_host_that_did_not_start_is_told_with_the_next_step() -> None:
         (2, "no port is free", "exit code 2: no port is free; mend that"),
         (3, "", "exit code 3; run python3 -m mooactor doctor there by hand"),
     ):
-        assert said in ssh.failure_to_start(target, "python3", code, last)
+        assert said in ssh.failure(target, "python3", code, last)
 
 
 def test_a_nodelist_of_slurm_is_expanded() -> None:
@@ -111,10 +104,10 @@ def test_a_nodelist_of_slurm_is_expanded() -> None:
         "r[1-2]n[1-2]": "r1n1 r1n2 r2n1 r2n2",
         "a[1]-ib": "a1-ib",
     }.items():
-        assert nodelist.expand(text) == names.split()
+        assert ranks.nodes_of(text) == names.split()
     for text in ("", ",", "n[1-", "n[a-b]", "n1,", "n[]", "n[1-2"):
         with pytest.raises(ValueError, match="no (list|range) of nodes"):
-            nodelist.expand(text)
+            ranks.nodes_of(text)
 
 
 def environ(text: str) -> dict[str, str]:
@@ -142,7 +135,7 @@ HERE = socket.gethostname()
 
 
 def test_every_launcher_says_which_rank_this_is() -> None:
-    rank_of = environment.rank_of
+    rank_of = ranks.rank_of
     assert rank_of(SRUN) == Rank("srun", 1, 0, 2, "n2", "n3", "77.0")
     assert rank_of(MPIRUN) == Rank("mpirun", 3, 1, 2, None, HERE, "3921608705")
     assert rank_of(TORCHRUN) == Rank(
@@ -158,21 +151,21 @@ def test_every_launcher_says_which_rank_this_is() -> None:
 
 
 def test_mpirun_counts_a_host_that_has_fewer_processes_than_the_others() -> None:
-    rank = environment.rank_of({**MPIRUN, "OMPI_COMM_WORLD_SIZE": "5"})
+    rank = ranks.rank_of({**MPIRUN, "OMPI_COMM_WORLD_SIZE": "5"})
     assert rank is not None and rank.hosts == 3
 
 
 def test_pals_says_which_ranks_are_on_one_host() -> None:
     for kind in ("PMI_LOCAL_RANK PMI_LOCAL_SIZE", "PALS_LOCAL_RANKID PALS_LOCAL_SIZE"):
         local = dict(zip(kind.split(), ("1", "2"), strict=True))
-        rank = environment.rank_of({**PMI, **local, "PBS_JOBID": "8.lab"})
+        rank = ranks.rank_of({**PMI, **local, "PBS_JOBID": "8.lab"})
         assert rank == Rank("mpiexec", 3, 1, 2, None, HERE, "8.lab")
 
 
 def test_ranks_that_do_not_know_their_hosts_are_told_what_to_set() -> None:
     with pytest.raises(LaunchError, match="PMI_SIZE=4.* set MPI_LOCALRANKID and"):
-        environment.rank_of(PMI)
-    alone = environment.rank_of({"PMI_RANK": "0", "PMI_SIZE": "1"})
+        ranks.rank_of(PMI)
+    alone = ranks.rank_of({"PMI_RANK": "0", "PMI_SIZE": "1"})
     assert alone is not None and (alone.local, alone.hosts) == (0, 1)
 
 
@@ -186,14 +179,14 @@ def test_jobs_of_one_user_do_not_meet() -> None:
         (MPIRUN, {"PMIX_NAMESPACE": "b"}),
         (SRUN, {"SLURM_STEP_ID": "1"}),
     ):
-        first, second = environment.rank_of(one), environment.rank_of({**one, **more})
+        first, second = ranks.rank_of(one), ranks.rank_of({**one, **more})
         assert first is not None and second is not None
-        assert rendezvous.path_of(first, "") != rendezvous.path_of(second, "")
-        assert rendezvous.port_of(first, None) != rendezvous.port_of(second, None)
+        assert job.path_of(first, "") != job.path_of(second, "")
+        assert job.port_of(first, None) != job.port_of(second, None)
 
 
 def test_a_job_of_hydra_is_known_by_the_mpiexec_of_its_proxy() -> None:
-    asked = "from mooactor.cluster.launch import hydra; print(hydra.control_port())"
+    asked = "from mooactor.cluster.launch import ranks; print(ranks.hydra_port())"
     rank = ["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", asked]
     # A stand-in for the proxy, which has the rank as its child.
     proxy = f"import subprocess; subprocess.run({rank!r})"
@@ -202,23 +195,23 @@ def test_a_job_of_hydra_is_known_by_the_mpiexec_of_its_proxy() -> None:
         words, executable=sys.executable, cwd=ROOT, capture_output=True, text=True
     )
     assert done.stdout == "n1:4711\n", done.stderr
-    assert hydra.control_port() is None
+    assert ranks.hydra_port() is None
 
 
 def test_a_batch_script_without_srun_is_told_to_use_it() -> None:
     alone = {k: v for k, v in SRUN.items() if k != "SLURM_STEP_ID"}
     with pytest.raises(LaunchError, match="srun --ntasks-per-node=1 mooactor run"):
-        environment.rank_of(alone)
-    assert environment.rank_of({**alone, "SLURM_JOB_NUM_NODES": "1"}) is None
+        ranks.rank_of(alone)
+    assert ranks.rank_of({**alone, "SLURM_JOB_NUM_NODES": "1"}) is None
 
 
 def test_the_shell_of_salloc_and_a_batch_script_are_no_steps() -> None:
     shell = {**SRUN, "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_NODES": "1"}
     shell["SLURM_STEP_NODELIST"] = "n1"
     with pytest.raises(LaunchError, match="srun --ntasks-per-node=1 mooactor run"):
-        environment.rank_of(shell)
-    assert environment.rank_of({**shell, "SLURM_JOB_NUM_NODES": "1"}) is None
-    assert environment.rank_of({**shell, **HYDRA}) == environment.rank_of(
+        ranks.rank_of(shell)
+    assert ranks.rank_of({**shell, "SLURM_JOB_NUM_NODES": "1"}) is None
+    assert ranks.rank_of({**shell, **HYDRA}) == ranks.rank_of(
         {**HYDRA, "SLURM_JOB_ID": "77"}
     )
 
@@ -233,12 +226,12 @@ def test_settings_that_hold_for_all_hosts_go_along() -> None:
         "MOOACTOR_SESSION_MARK": "x",
     }
     expected = {"MOOACTOR_STRIPES": "4", "MOOACTOR_TRANSPORT": "tcp"}
-    assert variables.settings(environ) == expected
+    assert plan.settings(environ) == expected
 
 
 def test_a_variable_has_its_value_or_that_of_here() -> None:
     given = ["A=1", "B", "C=", "D=x=y", "A=2"]
-    found = variables.named(given, {"A": "here", "B": "b"})
+    found = plan.named(given, {"A": "here", "B": "b"})
     assert found == {"A": "2", "B": "b", "C": "", "D": "x=y"}
     for option, why in {
         "NOT_THERE": "not set here; write --env NOT_THERE=VALUE",
@@ -248,13 +241,13 @@ def test_a_variable_has_its_value_or_that_of_here() -> None:
         "MOOACTOR_ADDRESS": "the launch sets it",
     }.items():
         with pytest.raises(LaunchError, match=why):
-            variables.named([option], {})
+            plan.named([option], {})
 
 
 def test_the_port_follows_from_the_job_and_stays_in_its_range() -> None:
-    def port(job: str, ports: range | None = None, launcher: str = "srun") -> int:
-        rank = Rank(launcher, 0, 0, 2, "n1", "n1", job)
-        return rendezvous.port_of(rank, ports)
+    def port(name: str, ports: range | None = None, launcher: str = "srun") -> int:
+        rank = Rank(launcher, 0, 0, 2, "n1", "n1", name)
+        return job.port_of(rank, ports)
 
     assert port("1.0", launcher="Kubernetes") == 4431
     assert port("1.0") == port("1.0") != port("2.0")
@@ -265,27 +258,30 @@ def test_the_port_follows_from_the_job_and_stays_in_its_range() -> None:
 
 def test_only_this_user_may_write_or_read_the_file_of_a_job(tmp_path: Path) -> None:
     path = str(tmp_path / "runs" / "srun-1.0")
-    assert rendezvous.read(path) is None
+    assert job.read(path) is None
     for port in (1, 2):  # the file of an earlier job is replaced
         meeting = Meeting("ab" * 32, [f"tcp://n1:{port}"])
-        rendezvous.publish(path, meeting)
-        assert rendezvous.read(path) == meeting
+        job.publish(path, meeting)
+        assert job.read(path) == meeting
     assert Path(path).stat().st_mode & 0o777 == 0o600
     assert Path(path).parent.stat().st_mode & 0o777 == 0o700
     Path(path).chmod(0o644)
     with pytest.raises(LaunchError, match="others may read it"):
-        rendezvous.read(path)
-    rendezvous.withdraw(path)
-    assert rendezvous.read(path) is None
+        job.read(path)
     (tmp_path / "file").touch()
     with pytest.raises(LaunchError, match="--rendezvous"):
-        rendezvous.publish(str(tmp_path / "file" / "job"), Meeting("", []))
+        job.publish(str(tmp_path / "file" / "job"), Meeting("", []))
 
 
 def test_an_interpreter_that_is_too_old_is_named() -> None:
     line = starter.ORDER_ON_STDIN.replace("(3, 11)", "(9, 9)")
-    done = subprocess.run([sys.executable, "-c", line], stdout=subprocess.PIPE)
+    done = subprocess.run([sys.executable, "-c", line], stderr=subprocess.PIPE)
     assert done.returncode == 2
-    said = done.stdout.decode()
+    said = done.stderr.decode()
     assert said.startswith(f"{starter.FAILED}{sys.executable} is Python 3.")
     assert "--python" in said and "\n" not in line and "'" not in line
+
+
+def test_the_version_of_the_wire_is_found_without_an_import() -> None:
+    wire = starter.wire_of(str(Path(mooactor.__file__).parent))
+    assert wire == f"{envelope.VERSION}.{frames.WIRE}"

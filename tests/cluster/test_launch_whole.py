@@ -12,7 +12,7 @@ import pytest
 
 from mooactor.control import secret
 from tests.cluster.conftest import Launch
-from tests.cluster.launched import WHOLE
+from tests.cluster.launched import MOOACTOR
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ def test_a_program_has_actors_on_every_host_and_they_call_each_other(
     launch: Launch, tmp_path: Path
 ) -> None:
     (tmp_path / "moo_part.py").write_text("VALUE = 7")
-    run = launch("--hosts", "localhost,b,c", script=EVERYWHERE, whole=True)
+    run = launch("--hosts", "localhost,b,c", script=EVERYWHERE)
     assert run.end() == 0, run.err
     told = (("b", "c"), ("c", "localhost"), ("localhost", "b"))
     expected = [f"{other} heard hello from {name} 7" for name, other in told]
@@ -72,7 +72,7 @@ def test_variables_that_are_named_and_settings_reach_program_and_actors(
 ) -> None:
     own = {"MINE": "a b", "MOOACTOR_CHECKSUM": "1", "OTHER": "kept here"}
     words = ["--hosts", names, "--env", "GIVEN={PYTHON}='x=1'", "--env", "MINE"]
-    run = launch(*words, script=VARIABLES, variables=own, whole=True)
+    run = launch(*words, script=VARIABLES, variables=own)
     assert run.end() == 0, run.err
     sent = ["{PYTHON}='x=1'", "a b", "1", None]
     *actors, program = [eval(line) for line in run.out.splitlines()]
@@ -106,14 +106,14 @@ os._exit(3)
 def test_a_program_that_goes_at_once_leaves_no_process_and_no_file(
     launch: Launch, names: str
 ) -> None:
-    run = launch("--hosts", names, script=LEAVES + GOES, whole=True)
+    run = launch("--hosts", names, script=LEAVES + GOES)
     assert run.end() == 3, run.err
     # The leak check sees to the processes and the files.
 
 
 def test_no_actor_outlives_the_launcher(launch: Launch) -> None:
     script = f"{LEAVES}signal.pause()"
-    run = launch("--hosts", "localhost,b", script=script, whole=True)
+    run = launch("--hosts", "localhost,b", script=script)
     assert run.says("up"), run.err
     run.signal(signal.SIGKILL)
     run.end()
@@ -134,17 +134,17 @@ def test_other_commands_reach_the_run_by_the_users_key_and_may_stop_it(
     secret.make(secret.default_path())
 
     def ask(*words: str) -> str:
-        words = (*WHOLE[:-1], *words, "--connect", run.out.strip())
+        words = (*MOOACTOR, *words, "--connect", run.out.strip())
         done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run = launch("--hosts", "b,c", script=TELLS, whole=True)
+    run = launch("--hosts", "b,c", script=TELLS)
     assert run.says("\n"), run.err
     found = json.loads(ask("status", "--json"))["hosts"]
     assert {host["name"] for host in found} == {"b", "c"}
     assert "2 hosts and the broker" in ask("stop")
-    said = "the broker was told to end: no host joins any more\n"
+    said = "the broker has ended (it was told to end): no host joins any more\n"
     assert eventually(lambda: said in run.err or "another" in run.err), run.err
     run.signal(signal.SIGINT)
     assert run.end() == 130

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import subprocess
 import sys
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-import cloudpickle
 import pytest
 
 from tests.computing import fonts as fonts
@@ -41,17 +40,9 @@ def flags_of(settings: dict[str, object]) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def impala() -> Iterator[ModuleType]:
-    """The example, imported; its classes travel to actors by value."""
-    spec = importlib.util.spec_from_file_location("impala_atari", EXAMPLE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["impala_atari"] = module
-    spec.loader.exec_module(module)
-    cloudpickle.register_pickle_by_value(module)
-    yield module
-    cloudpickle.unregister_pickle_by_value(module)
-    del sys.modules["impala_atari"]
+def impala() -> ModuleType:
+    """The example, imported."""
+    return importlib.import_module("impala_atari")
 
 
 @pytest.fixture
@@ -107,6 +98,6 @@ def refused(run: Callable[..., str]) -> Callable[..., str]:
 
 def metrics(run_dir: Path) -> list[dict[str, str]]:
     """The rows of a run directory's metrics.csv."""
-    from mooactor.rl.runlog import METRICS, read_metrics  # which needs torch
+    from impala.runlog import METRICS, read_metrics  # which needs torch
 
     return read_metrics(run_dir / METRICS)

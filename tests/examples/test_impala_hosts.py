@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.rl import Display, session
+from impala import Display, session
 from tests.clusters import Cluster, cluster, network
 from tests.examples.conftest import EXAMPLE, ROOT, flags_of
 from tests.processes import Process

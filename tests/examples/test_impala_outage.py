@@ -93,7 +93,7 @@ def test_a_run_slows_down_without_a_host_and_is_as_fast_as_before_with_it(
     (tmp_path / "hosts").write_text("".join(hosts))
     words = ["--hostfile", str(tmp_path / "hosts"), "--grace", "60"]
     words += [str(EXAMPLE), *flags_of(settings)]
-    run = Launched(words, tmp_path, ssh.environment(), on=net.on("a"), whole=True)
+    run = Launched(words, tmp_path, ssh.environment(), on=net.on("a"))
     rate = Rate(lambda: metrics(tmp_path / "run"))
     try:
         assert eventually((tmp_path / "run" / "metrics.csv").exists, PATIENCE_S)

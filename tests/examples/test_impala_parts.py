@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import mooactor as moo
-from mooactor.rl import RESTART, SettingsError, Supply, Unroll, fingerprint
+from impala import SettingsError
+from mooactor.rl import RESTART, Supply, Unroll, fingerprint
 from tests.conftest import eventually
 from tests.examples.conftest import flags_of
 

@@ -19,7 +19,9 @@ import pytest
 from PIL import Image
 
 import mooactor as moo
-from mooactor.rl import Display, Run, flag, flatten, load_checkpoint
+from impala import Display, Run, flatten
+from impala.settings import flag
+from mooactor.rl import load_checkpoint
 from tests.conftest import eventually
 from tests.examples.conftest import flags_of, metrics
 from tests.marks import slow, soak

@@ -16,10 +16,10 @@ import pytest
 
 import mooactor as moo
 from mooactor import errors
-from mooactor.process import started
+from mooactor.process import deaths
 from mooactor.process.calls import Repeatable
+from mooactor.process.deaths import _WORDS, StartedCalls, read_turns
 from mooactor.process.objects.future import Future
-from mooactor.process.started import _WORDS, StartedCalls, read_turns
 from tests.conftest import eventually
 from tests.gates import wait_at
 
@@ -170,14 +170,14 @@ def test_a_page_keeps_the_highest_number_of_as_many_callers_as_it_has_room_for(
 
 
 def test_pages_of_the_dead_do_not_pile_up(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(started, "_buried", deque())
-    monkeypatch.setattr(started, "_ASKED_FOR_S", 1e9)
+    monkeypatch.setattr(deaths, "_buried", deque())
+    monkeypatch.setattr(deaths, "_ASKED_FOR_S", 1e9)
     pages = [StartedCalls(str(tmp_path), process) for process in range(4)]
     for process in range(4):
-        started.bury(str(tmp_path), process)
+        deaths.bury(str(tmp_path), process)
     assert len(list(tmp_path.iterdir())) == len(pages)
-    monkeypatch.setattr(started, "_ASKED_FOR_S", -1.0)
-    started.bury(str(tmp_path), 5)  # which never had one
+    monkeypatch.setattr(deaths, "_ASKED_FOR_S", -1.0)
+    deaths.bury(str(tmp_path), 5)  # which never had one
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import random
 import struct
 import sys
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from mooactor.cluster import announcement
-from mooactor.cluster.launch import rendezvous, starter
+from mooactor.cluster.launch import job
 from mooactor.control import addresses as own_addresses
-from mooactor.control import bodies, envelope, frames, plain
+from mooactor.control import bodies, envelope, fingerprints, frames, plain
 from mooactor.control.reliable import Violation
 from mooactor.host import addresses, load, rows
 from mooactor.host.fields import Refused
@@ -78,6 +77,15 @@ def payloads(rng: random.Random) -> None:
 
 def channel_frames(rng: random.Random) -> None:
     channels.parse(mutate(rng, rng.choice(FRAMES)))
+
+
+def fingerprint_datagrams(rng: random.Random) -> None:
+    good = fingerprints.pack(b"moo-key?", b"n" * 8, "01234567")
+    found = fingerprints.read(b"moo-key?", mutate(rng, good))
+    if found is None:
+        raise Refused("no question")
+    nonce, fingerprint = found
+    assert len(nonce) == 8 and len(bytes.fromhex(fingerprint)) == 4
 
 
 def plain_values(rng: random.Random) -> None:
@@ -141,28 +149,12 @@ def meetings(folder: Path) -> Callable[[random.Random], None]:
 
     def case(rng: random.Random) -> None:
         path.write_bytes(mutate(rng, good) if rng.random() < 0.99 else b"[" * 60000)
-        found = rendezvous.read(str(path))
+        found = job.read(str(path))
         if found is None:
             raise Refused("nothing yet")
         assert all(type(address) is str for address in (found.key, *found.addresses))
 
     return case
-
-
-def orders(rng: random.Random) -> None:
-    """What a launcher sends to the starter on another host."""
-    line = _json(changed(rng, ORDER))
-    order = starter.read_order(mutate(rng, line) if rng.random() < 0.5 else line)
-    words = order["words"] + order["arguments"]
-    for text in (order["cwd"], *words, *order["environment"]):
-        assert b"\0" not in os.fsencode(text)
-
-
-def launch_lines(rng: random.Random) -> None:
-    """What it sends later."""
-    words = [{"signal": 15}, {"grace_s": 1.5}, {}]
-    line = _json(changed(rng, rng.choice(words)))
-    starter.read_word(mutate(rng, line) if rng.random() < 0.5 else line)
 
 
 def parcels(rng: random.Random) -> None:
@@ -210,18 +202,6 @@ ROW: dict[str, Any] = {
     "sessions": ["mark"],
     "actors": 2,
 }
-ORDER: dict[str, Any] = {
-    "cwd": "/",
-    "path": [],
-    "version": "1",
-    "wire": "7.1",
-    "script": None,
-    "address": "10.0.0.5",
-    "words": ["{PYTHON}", "-m", "mooactor"],
-    "arguments": ["train.py", "{OUT}"],
-    "environment": {"X": "{ADDRESS}"},
-    "key": "0" * 64,
-}
 PARCEL = struct.pack("<QQQQ", 8, 2, 100, 7) + b"pickled." + bytes(300)
 
 BYTES = (envelope.MalformedMessage,)
@@ -248,11 +228,10 @@ _target("envelopes", envelopes, *records.REFUSALS)
 _target("payloads", payloads, *BYTES)
 _target("frames", channel_frames, frames.Malformed, Violation, plain.Malformed)
 _target("plain", plain_values, plain.Malformed)
+_target("fingerprints", fingerprint_datagrams, Refused)
 _target("announcements", announcements, Refused)
 _target("rows", broker_rows, Refused)
 _target("answers", answers, Refused)
 _target("addresses", broker_addresses, ValueError)
-_target("orders", orders, starter.Missing)
-_target("launch lines", launch_lines, starter.Missing)
 _target("parcels", parcels, ValueError)
 TARGETS["meetings"] = _meetings

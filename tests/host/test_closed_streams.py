@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.process import standard
+from mooactor.process import files
 from tests.marks import slow
 from tests.process import programs
 
@@ -68,8 +68,8 @@ def test_actors_print_though_a_stream_of_the_program_is_closed(
 def test_none_is_opened_that_is_not_closed() -> None:
     before = [os.fstat(fd) for fd in (0, 1, 2)]
     streams = sys.stdin, sys.stdout, sys.stderr
-    standard.open_all()
-    with standard.held():
+    files.open_standard_streams()
+    with files.standard_streams_held():
         pass
     assert [os.fstat(fd) for fd in (0, 1, 2)] == before
     assert (sys.stdin, sys.stdout, sys.stderr) == streams

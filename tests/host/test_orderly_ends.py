@@ -223,6 +223,51 @@ def test_an_error_that_nobody_asks_for_is_printed_once(tmp_path: Path) -> None:
     assert "number 1." in said and "number 2." in said and "number 3." not in said
 
 
+def test_a_death_or_a_deadline_that_nobody_asks_for_is_printed_once(
+    tmp_path: Path,
+) -> None:
+    said = run(
+        tmp_path,
+        """
+        import os, signal, time
+        import mooactor as moo
+        @moo.actor
+        class A:
+            def die(self): os.kill(os.getpid(), signal.SIGKILL)
+            def sleep(self): time.sleep(60)
+            def fine(self): pass
+        def begun(actor):
+            ref = actor.sleep.remote()
+            actor.fine.remote()
+            return ref
+        if __name__ == "__main__":
+            with moo.init(logs=False):
+                a, b, killed, stopped, last = [moo.spawn(A) for _ in range(5)]
+                refs = [a.die.remote() for _ in range(100)]
+                moo.wait(refs, num_returns=100)
+                del refs
+                a.fine.remote()  # it is known to be dead
+                late = b.sleep.options(timeout=0.01).remote()
+                moo.wait([late])
+                del late
+                try:
+                    a.fine()
+                except moo.ActorDied:
+                    pass
+                begun(killed), begun(stopped), begun(last)  # nothing is said of these
+                moo.kill(killed)
+                try:
+                    moo.stop(stopped, timeout=0.01)
+                except moo.CallTimeout:
+                    pass
+                moo.shutdown(grace=0.1)
+        """,
+    )
+    assert said.count("mooactor: a call failed, and nobody asked for its result") == 2
+    assert said.count("mooactor.errors.ActorDied: ") == 1 and "signal 9" in said
+    assert said.count("CallTimeout: A.sleep did not end within its deadline") == 1
+
+
 def test_a_line_that_is_not_complete_is_shown_as_it_is(tmp_path: Path) -> None:
     script = programs.write(
         tmp_path / "bar.py",

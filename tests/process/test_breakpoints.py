@@ -18,7 +18,7 @@ import pytest
 
 import mooactor as moo
 from mooactor import actor
-from mooactor.process.actor import breakpoints
+from mooactor.process.actor import debugger
 from tests.conftest import eventually, running_session
 from tests.process import programs
 
@@ -96,7 +96,7 @@ class Client:
 def stopped() -> dict[int, str]:
     """Our own; somebody may be debugging beside these tests."""
     ours = tempfile.gettempdir()
-    found = breakpoints.stopped().items()
+    found = debugger.stopped().items()
     return {pid: path for pid, path in found if path.startswith(ours)}
 
 

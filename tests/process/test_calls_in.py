@@ -14,7 +14,7 @@ import pytest
 import mooactor as moo
 from mooactor.control import bodies, codec, envelope
 from mooactor.control.envelope import CALL, EMPTY, REFS, STREAM, Record
-from mooactor.process import handlers
+from mooactor.process import dispatch
 from mooactor.process.actor import answers
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.serial import SerialWorker
@@ -46,7 +46,7 @@ def values_of(process_id: int) -> Values:
     """Those of a process that has no others."""
     payloads: Any = SimpleNamespace(
         reply_of=lambda record: Reply(record.payload, [], False, plane=None),  # type: ignore[arg-type]
-        receive=lambda reply, then, memo: None,
+        receive=lambda reply, then, memo, argument: None,
     )
     relay: Any = SimpleNamespace(
         arrived=lambda token, reply: None, answered=lambda token, sender: None
@@ -112,7 +112,7 @@ class Serving(SerialWorker):
 
     def dispatch_posted(self, sender: int = ME) -> None:
         head = envelope.prefix(KEY, sender)
-        kinds = handlers.of_an_actor(ME, self)
+        kinds = dispatch.handlers_of_an_actor(ME, self)
         while self.posted:
             records: list[Record] = []
             envelope.read_records(head + self.posted.pop(0), KEY, records)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mooactor.process.deadlines import Deadlines
+from mooactor.process.housekeeper import Deadlines
 from mooactor.process.objects.future import Future
 
 

@@ -12,10 +12,9 @@ from mooactor.control import bodies, envelope
 from mooactor.control.links import Link
 from mooactor.errors import DeadlockError
 from mooactor.process.calls import CallContext
-from mooactor.process.deadlock import DeadlockDetector, refuse_cycle
+from mooactor.process.deadlock import DeadlockDetector, Wait, WaitForRoom, refuse_cycle
 from mooactor.process.interface import interface_of
 from mooactor.process.objects.future import Future
-from mooactor.process.waits import Wait, WaitForRoom
 
 ME, CALLEE, CALLER = 1 << 16, 2 << 16, 3 << 16
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.process import directories
+from mooactor.process import files
 from tests.actors.counter import Counter
 from tests.conftest import eventually
 from tests.process import programs
@@ -23,7 +23,7 @@ from tests.process import programs
 
 @pytest.fixture(autouse=True)
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(directories, "_usable", lambda: [str(tmp_path)])
+    monkeypatch.setattr(files, "_usable", lambda: [str(tmp_path)])
     return tmp_path
 
 
@@ -46,7 +46,7 @@ Step = tuple[Any, str]
 # Each step of a maker, before which somebody else may clean up.
 STEPS: list[Step] = [
     (os, "open"),
-    (directories.fcntl, "flock"),
+    (files.fcntl, "flock"),
     (os, "fstat"),
     (os, "stat"),
 ]
@@ -62,15 +62,15 @@ def test_a_start_succeeds_whenever_another_cleans_up(
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         monkeypatch.setattr(module, name, real)
         cleaned.append(os.listdir(base))
-        directories.remove_abandoned()
+        files.remove_abandoned_directories()
         return real(*args, **kwargs)
 
     monkeypatch.setattr(module, name, interrupted)
-    path = own(directories.make())
+    path = own(files.make_directory())
     assert len(cleaned) == len(cleaned[0]) == 1  # there was a directory to be met
-    directories.remove_abandoned()
+    files.remove_abandoned_directories()
     assert os.listdir(base) == [os.path.basename(path)]
-    assert os.listdir(path) == [directories.LOCK]
+    assert os.listdir(path) == [files.LOCK]
 
 
 @pytest.mark.parametrize(("module", "name"), STEPS[1:], ids=["flock", "fstat", "stat"])
@@ -78,45 +78,45 @@ def test_who_cleans_up_spares_what_its_maker_has_locked_meanwhile(
     base: Path, own: Any, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
     """The same steps with the roles exchanged: the maker is the quicker one."""
-    path, abandoned = directories.make()
+    path, abandoned = files.make_directory()
     os.close(abandoned)
     real, made = getattr(module, name), []
 
     def overtaken(*args: Any, **kwargs: Any) -> Any:
-        if name != "stat" or args[0] == f"{path}/{directories.LOCK}":
+        if name != "stat" or args[0] == f"{path}/{files.LOCK}":
             monkeypatch.setattr(module, name, real)
-            made.append(directories._lock(path, os.O_CREAT))
+            made.append(files._lock(path, os.O_CREAT))
         return real(*args, **kwargs)
 
     monkeypatch.setattr(module, name, overtaken)
-    directories.remove_abandoned()
+    files.remove_abandoned_directories()
     (lock,) = made
     if lock is None:  # the cleaner was the first
         assert os.listdir(base) == []
     else:
         own((path, lock))
-        assert os.listdir(path) == [directories.LOCK]
+        assert os.listdir(path) == [files.LOCK]
 
 
 def test_what_nobody_has_locked_is_removed(base: Path) -> None:
-    empty = base / f"{directories.PREFIX}no_lock_"  # its maker was killed
+    empty = base / f"{files.PREFIX}no_lock_"  # its maker was killed
     empty.mkdir()
-    path, lock = directories.make()
+    path, lock = files.make_directory()
     (Path(path) / "socket").touch()
     os.close(lock)
     (base / "not-ours").mkdir()
-    (base / f"{directories.PREFIX}file").touch()
-    directories.remove_abandoned()
-    assert sorted(os.listdir(base)) == [f"{directories.PREFIX}file", "not-ours"]
+    (base / f"{files.PREFIX}file").touch()
+    files.remove_abandoned_directories()
+    assert sorted(os.listdir(base)) == [f"{files.PREFIX}file", "not-ours"]
 
 
 def test_what_somebody_else_calls_so_is_left_alone(base: Path) -> None:
     for name in ("examples", "main", "0.1.0", "test-Xy12ab"):
         for held in ("notes.txt", "lock", "folder/mooactor.lock"):
-            theirs = base / f"{directories.PREFIX}{name}-{held[0]}" / held
+            theirs = base / f"{files.PREFIX}{name}-{held[0]}" / held
             theirs.parent.mkdir(parents=True)
             theirs.write_text("theirs")
-            directories.remove_abandoned()
+            files.remove_abandoned_directories()
             assert theirs.read_text() == "theirs"
 
 
@@ -139,45 +139,45 @@ def test_what_is_put_into_it_at_the_last_moment_goes_with_it(
     base: Path, own: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An actor that is just being born makes its socket there."""
-    path = own(directories.make())
+    path = own(files.make_directory())
     put_before_rmdir(monkeypatch, lambda path: Path(path, "socket").touch(), 3)
-    assert directories.remove(path)
+    assert files.remove_directory(path)
     assert os.listdir(base) == []
 
 
 def test_one_that_cannot_be_removed_counts_as_abandoned(
     base: Path, own: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = own(directories.make())
+    path = own(files.make_directory())
     with monkeypatch.context() as patch:
         put_before_rmdir(patch, lambda path: Path(path, "socket").touch(), -1)
-        assert not directories.remove(path)
-        assert sorted(os.listdir(path)) == [directories.LOCK, "socket"]
-    directories.remove_abandoned()
+        assert not files.remove_directory(path)
+        assert sorted(os.listdir(path)) == [files.LOCK, "socket"]
+    files.remove_abandoned_directories()
     assert os.listdir(base) == []
 
 
 def test_one_that_its_maker_has_locked_at_the_last_moment_is_spared(
     base: Path, own: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, abandoned = directories.make()
+    path, abandoned = files.make_directory()
     os.close(abandoned)
 
     def lock(path: str) -> None:
-        own((path, directories._lock(path, os.O_CREAT)))
+        own((path, files._lock(path, os.O_CREAT)))
         Path(path, "used").touch()
 
     put_before_rmdir(monkeypatch, lock, 1)
-    directories.remove_abandoned()
-    assert sorted(os.listdir(path)) == [directories.LOCK, "used"]
+    files.remove_abandoned_directories()
+    assert sorted(os.listdir(path)) == [files.LOCK, "used"]
 
 
 def test_it_is_made_in_the_next_place_if_one_takes_none(
     base: Path, monkeypatch: pytest.MonkeyPatch, own: Callable[[tuple[str, int]], str]
 ) -> None:
     """The kernel's own file systems look writable to root, and take no directory."""
-    monkeypatch.setattr(directories, "_usable", lambda: ["/proc", str(base)])
-    assert os.path.dirname(own(directories.make())) == str(base)
+    monkeypatch.setattr(files, "_usable", lambda: ["/proc", str(base)])
+    assert os.path.dirname(own(files.make_directory())) == str(base)
 
 
 def test_if_none_takes_one_each_reason_is_given(
@@ -186,9 +186,9 @@ def test_if_none_takes_one_each_reason_is_given(
     def refuse(prefix: str, dir: str) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(directories.tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr(files.tempfile, "mkdtemp", refuse)
     with pytest.raises(moo.MooError, match="set TMPDIR") as caught:
-        directories.make()
+        files.make_directory()
     assert str(caught.value).endswith(f"; {base}: No space left on device")
 
 
@@ -196,9 +196,11 @@ def test_a_runtime_directory_of_a_login_is_the_last_choice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
-    assert directories.bases()[-1] == "/run/user/0"
+    assert files.directory_bases()[-1] == "/run/user/0"
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert directories.bases() == list(dict.fromkeys([tempfile.gettempdir(), "/tmp"]))
+    assert files.directory_bases() == list(
+        dict.fromkeys([tempfile.gettempdir(), "/tmp"])
+    )
 
 
 # -- a directory that is gone, or full -------------------------------------------
@@ -215,12 +217,12 @@ def test_first_calls_fail_with_what_to_do_once_somebody_has_removed_it(
 ) -> None:
     """Calls between processes that know each other go on."""
     temporary = Path(tempfile.gettempdir())  # a short path, as those of sockets must be
-    monkeypatch.setattr(directories, "_usable", lambda: [str(temporary)])
-    before = set(temporary.glob(f"{directories.PREFIX}*"))
+    monkeypatch.setattr(files, "_usable", lambda: [str(temporary)])
+    before = set(temporary.glob(f"{files.PREFIX}*"))
     with moo.init(logs=False):
         asker = moo.spawn(Asker)
         assert asker.ask(moo.spawn(Counter)) == 1
-        (directory,) = set(temporary.glob(f"{directories.PREFIX}*")) - before
+        (directory,) = set(temporary.glob(f"{files.PREFIX}*")) - before
         strangers = moo.on(Counter).group(2)
         assert eventually(lambda: all(a.state == "running" for a in moo.actors()))
         shutil.rmtree(directory)

@@ -45,6 +45,27 @@ class Ref(Future):
         self.early = False
 
 
+class Stayed:
+    """The result of a call that stays with its maker."""
+
+    def __init__(self, owner: int, number: int) -> None:
+        self.home: Any = SimpleNamespace(owner=owner, object_id=number)
+        self.error: BaseException | None = None
+
+    def is_here(self) -> bool:
+        return self.error is not None
+
+    def failure(self) -> BaseException | None:
+        return self.error
+
+    def pull(self) -> list[Any]:
+        return []
+
+    def value(self) -> Any:
+        assert self.error is not None, "nobody reads it here"
+        raise self.error
+
+
 class Job:
     """A call that was given Refs, at its actor."""
 
@@ -70,6 +91,7 @@ class Node:
         self.latest: dict[int, int] = {}
         self.marks: dict[int, int] = {}
         self.objects: dict[int, Ref] = {}
+        self.stayed: list[Stayed] = []  # results of its calls
 
     # -- as its links, sender, payloads, table, broadcaster and relay ------------
 
@@ -105,7 +127,7 @@ class Node:
         failed = bool(record.flags & envelope.ERROR)
         return Reply(record.payload, [], failed, plane=None)  # type: ignore[arg-type]
 
-    def receive(self, *_: Any) -> None: ...
+    def receive(self, *_: Any, argument: bool) -> None: ...
     def cancel(self, *_: Any) -> None: ...
     def came_again(self, *_: Any, arriving: bool) -> None: ...
     def arrived(self, *_: Any) -> None: ...
@@ -142,7 +164,13 @@ class Node:
         payload = codec.encode(value)[0]
         if flags:
             payload = codec.encode_error(moo.Cancelled("given up"), "there")
-        self.post(key[0], REPLY, key[1], payload, flags)
+        elif self.world.rng.random() < 0.5:
+            self.objects[value] = kept = Ref(value)
+            kept.set_value(value)
+            self.post(key[0], REPLY, key[1], Stayed(self.process_id, value))
+            key = (0, 0)
+        if key[0]:
+            self.post(key[0], REPLY, key[1], payload, flags)
         for pair in pairs:
             target, token = bodies.pair(pair)
             self.post(target, envelope.VALUE, token, payload, flags)
@@ -251,6 +279,9 @@ class Node:
         ref = self.pending.pop(number, None)
         if ref is not None and flags:
             ref.set_error(codec.decode_error(body))
+        elif ref is not None and isinstance(body, Stayed):
+            self.stayed.append(body)
+            ref.set_stored(body)
         elif ref is not None:
             ref.set_value(codec.decode(body))
         elif number in self.uses:
@@ -310,6 +341,9 @@ class Node:
                 use.set_error(moo.ActorRestarted("dead"))
         cause = Cause("signal")
         self.values.producer_lost(link, lambda: link.restarted(cause, None))
+        for stayed in self.stayed:
+            if stayed.home is not None and stayed.home.owner == dead:
+                stayed.error, stayed.home = link.died_with_result(cause), None
         self.handovers.process_lost(dead)
         for key in [key for key in self.running if key[0] == dead]:
             del self.running[key]

@@ -15,8 +15,7 @@ import pytest
 
 from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, OutOfMemory
 from mooactor.process.objects.future import AttachedReply
-from mooactor.process.objects.inbound import InboundTransfers
-from mooactor.process.objects.transfer import Transfer
+from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.tensors import DataPlane
 from mooactor.tensors.network import Network
 from tests.conftest import eventually

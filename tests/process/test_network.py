@@ -11,8 +11,7 @@ import pytest
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from mooactor.tensors import DataPlane
-from mooactor.tensors.network import Network, choose
-from mooactor.tensors.transports import MOST_STRIPES, MOST_THREADS
+from mooactor.tensors.network import MOST_STRIPES, MOST_THREADS, Network, choose
 from tests.process import programs
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooactor.process import openfiles
+from mooactor.process import files
 from tests.process import programs
 
 SCRIPT = """
@@ -93,7 +93,7 @@ def test_at_the_limit_actors_are_refused_and_nobody_dies(tmp_path: Path) -> None
     # and the agent's children.
     assert len(said["limits"]) >= 5
     assert set(said["limits"]) == {100}
-    assert said["actors"] == openfiles.capacity(100) == 6
+    assert said["actors"] == files.capacity(100) == 6
     assert said["most"] < 100
     assert said["given"] == [1.0] * 6
     for error in (said["error"], said["group"]):
@@ -105,7 +105,7 @@ def test_at_the_limit_actors_are_refused_and_nobody_dies(tmp_path: Path) -> None
 
 
 def test_files_of_the_program_itself_leave_room_for_fewer_actors() -> None:
-    capacities = [openfiles.capacity(400, own) for own in (0, 280, 400)]
+    capacities = [files.capacity(400, own) for own in (0, 280, 400)]
     assert capacities == sorted(set(capacities), reverse=True)
     assert capacities[1] == 15
 
@@ -121,7 +121,7 @@ def test_a_limit_that_is_raised_already_stays(monkeypatch: pytest.MonkeyPatch) -
         ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None),
     ]:
         monkeypatch.setattr(resource, "getrlimit", lambda _, before=before: before)
-        openfiles.raise_limit()
+        files.raise_limit()
         assert raised == [after] * (after is not None)
         raised.clear()
 
@@ -129,4 +129,4 @@ def test_a_limit_that_is_raised_already_stays(monkeypatch: pytest.MonkeyPatch) -
 def test_zeromq_is_allowed_a_socket_for_each_actor() -> None:
     from mooactor.control import messenger
 
-    assert openfiles.capacity(1 << 30) < messenger.MAX_SOCKETS
+    assert files.capacity(1 << 30) < messenger.MAX_SOCKETS

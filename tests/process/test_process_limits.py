@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mooactor.errors import Cause
+from tests.process import programs
 
 PROGRAM = """
 import mooactor as moo
@@ -80,3 +81,46 @@ def test_a_limit_on_processor_time_is_named() -> None:
     assert "processor time that its limit allows (ulimit -t)" in str(
         Cause("signal", signal=24)
     )
+
+
+@pytest.mark.parametrize("kib", [50_000, 60_000])
+def test_a_limit_on_the_address_space_is_named(kib: int, tmp_path: Path) -> None:
+    last = run(tmp_path, f"ulimit -v {kib}")
+    assert last.startswith("mooactor.errors.MooError: this process cannot take part")
+    assert f"the limit on its address space is {kib} KiB (ulimit -v), " in last
+    assert "KiB are in use, and its threads need" in last
+    assert last.endswith(" KiB more: raise that limit")
+
+
+def test_a_limit_on_the_address_space_that_is_high_enough_is_none(
+    tmp_path: Path,
+) -> None:
+    assert run(tmp_path, "ulimit -v 1000000") == "1"
+
+
+def test_an_array_that_the_limit_on_the_address_space_forbids_names_it(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("numpy")
+    program = """
+        import numpy, resource
+        import mooactor as moo
+
+        class A:
+            def zeros(self):
+                array = numpy.zeros(1 << 28, numpy.uint8)
+                with open("/proc/self/statm") as file:
+                    used = int(file.read().split()[0]) * resource.getpagesize()
+                limit = used + (1 << 27)
+                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+                return array
+
+        if __name__ == "__main__":
+            with moo.init():
+                moo.spawn(A).zeros()
+    """
+    done = programs.run(programs.write(tmp_path / "program.py", program))
+    assert "OutOfMemory: no room for 268 MB of shared memory: of this process, the" in (
+        done.stderr
+    )
+    assert " KiB (ulimit -v). Raise that limit, or unset it" in done.stderr

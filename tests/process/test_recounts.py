@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from mooactor.control import bodies, envelope
-from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.audit import ARRIVED_S, FORGOTTEN_S, Audit, Recounts
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.holds import Claims, Hold, claimed
-from mooactor.process.objects.recount import ARRIVED_S, FORGOTTEN_S, Recounts
 from mooactor.process.objects.table import ObjectTable
 
 SEEDS = [int(s) for s in os.environ.get("MOOACTOR_SEEDS", "").split()] or range(40)

@@ -10,8 +10,8 @@ from typing import Any
 from mooactor.control import bodies, envelope
 from mooactor.control.envelope import Record
 from mooactor.control.links import Link
+from mooactor.process.objects.broadcast import Key, Relay
 from mooactor.process.objects.future import Reply
-from mooactor.process.objects.relay import Key, Relay
 
 OWNER, OTHER, TOKEN = 1 << 16, 2 << 16, 5
 KEY = Key(OWNER, 7)

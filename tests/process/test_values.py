@@ -11,7 +11,7 @@ import pytest
 import mooactor as moo
 from mooactor.control import bodies, envelope
 from mooactor.process.current import current_runtime
-from mooactor.process.objects import unclaimed as unclaimed_module
+from mooactor.process.objects import values as values_module
 from tests.actors.keeper import holdings, value
 from tests.conftest import eventually, running_session
 
@@ -41,7 +41,7 @@ def test_a_value_whose_call_never_comes_is_dropped_in_time(
 ) -> None:
     send_to_self(1)
     assert holdings()["imported"] > 0  # it waits for its call
-    monkeypatch.setattr(unclaimed_module, "_UNCLAIMED_S", 0.0)
+    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
     runtime = current_runtime()
     ref = moo.put(value(2))
     runtime.handovers.send(ref, runtime.process_id, 2)
@@ -56,7 +56,7 @@ def test_so_is_the_last_one(session: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert eventually(lambda: (runtime.poller.try_drain(), not _expected())[1])
     # It is far off.
     monkeypatch.setattr(runtime.values._unclaimed, "_will_sweep", False)
-    monkeypatch.setattr(unclaimed_module, "_UNCLAIMED_S", 0.2)
+    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.2)
     send_to_self(6)
     assert eventually(lambda: not _expected())
     assert set(holdings().values()) == {0}
@@ -65,7 +65,7 @@ def test_so_is_the_last_one(session: Any, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_call_that_comes_after_that_is_told(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unclaimed_module, "_UNCLAIMED_S", 0.0)
+    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
     runtime = current_runtime()
     ref = moo.put(value(3))  # there until its value has come, however late that is
     runtime.handovers.send(ref, runtime.process_id, 3)

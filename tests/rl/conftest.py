@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from tests.computing import fonts as fonts
 from tests.computing import one_thread as one_thread
 from tests.marks import folder_needs
 
 pytest_pycollect_makemodule = folder_needs(
-    *("torch", "gymnasium", "ale_py", "rich", "tensorboard", "matplotlib"),
-    *("imageio", "PIL"),
+    *("torch", "gymnasium", "ale_py"),
 )

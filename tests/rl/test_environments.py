@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
@@ -17,9 +16,7 @@ from numpy.typing import NDArray
 from mooactor.rl import (
     AtariEnvironments,
     Environments,
-    EnvironmentSettings,
     GymEnvironments,
-    Spaces,
     make_environments,
 )
 
@@ -170,14 +167,6 @@ def test_a_colour_twin_plays_the_same_game() -> None:
     assert np.sum(rewards[0]) > 0
 
 
-def test_spaces_and_frames_are_those_of_the_settings() -> None:
-    cart_pole = EnvironmentSettings("CartPole-v1")
-    assert cart_pole.spaces() == Spaces((4,), torch.float32, 2)
-    assert not cart_pole.spaces().images and cart_pole.frames_per_step == 1
-    game = EnvironmentSettings("ALE/Breakout-v5")
-    assert game.spaces() == Spaces((4, 84, 84), torch.uint8, 4)
-    assert game.spaces().images and game.frames_per_step == 4
-    every = EnvironmentSettings("ALE/Breakout-v5", all_actions=True).spaces()
-    assert every.num_actions == 18
+def test_a_batch_has_at_least_one() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         make_environments("CartPole-v1", 0)

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from mooactor.rl import (
+    Episode,
+    EpisodeCounter,
+    Meter,
     VTrace,
     approximate_kl,
     bootstrap_interval,
@@ -93,3 +98,33 @@ def test_off_policy_facts_are_those_of_the_valid_steps() -> None:
     assert facts["approx_kl"] == approximate_kl(log_ratio, valid)
     expected = explained_variance(values, targets, valid)
     assert facts["explained_variance"] == expected
+
+
+def test_scores_are_sums_from_one_end_to_the_next() -> None:
+    """The step after an end, which brings the next game, is of none of them."""
+    rewards = np.array([[1, 5], [2, 5], [99, 5], [4, 5], [8, 5]], np.float32)
+    ended = np.array([[0, 0], [1, 0], [0, 0], [0, 1], [1, 0]], np.bool_)
+    counter, finished = EpisodeCounter(2), []
+    for step_rewards, step_ended in zip(rewards, ended, strict=True):
+        counter.add(step_rewards, step_ended)
+        finished.append(counter.finished())
+    assert finished == [
+        [],
+        [(0, Episode(3.0, 2))],
+        [],
+        [(1, Episode(20.0, 4))],
+        [(0, Episode(12.0, 2))],
+    ]
+
+
+def test_means_are_those_of_all_that_was_added_and_is_known() -> None:
+    meter = Meter()
+    for value in (1.0, 2.0, 6.0):
+        meter.add({"number": value, "tensor": torch.tensor(value)})
+    meter.add({"mixed": 1.0, "some": math.nan, "none": math.nan})
+    meter.add({"mixed": torch.tensor(2.0), "some": 4.0})
+    means = meter.means()
+    assert math.isnan(means.pop("none"))
+    assert means == {"number": 3.0, "tensor": 3.0, "mixed": 1.5, "some": 4.0}
+    assert meter.values("tensor").tolist() == [1.0, 2.0, 6.0]
+    assert meter.values("never").shape == (0,)

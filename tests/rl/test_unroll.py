@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from mooactor.rl import (
     Episode,
     Unroll,
     UnrollBuffer,
-    join_unrolls,
     load_checkpoint,
     save_checkpoint,
 )
@@ -37,6 +37,22 @@ def random_unroll(batch: int, version: int = 3) -> Unroll:
     unroll.episodes = [Episode(1.0, batch)]
     unroll.busy_s = 1.0
     return unroll
+
+
+def joined(unrolls: Sequence[Unroll]) -> Unroll:
+    """Side by side in new tensors: what a buffer is to give, the obvious way."""
+    first = unrolls[0]
+    together = {
+        name: torch.cat([getattr(unroll, name) for unroll in unrolls], dim=1)
+        for name in tensor_names(first)
+    }
+    return replace(
+        first,
+        **together,
+        version=min(unroll.version for unroll in unrolls),
+        episodes=[game for unroll in unrolls for game in unroll.episodes],
+        busy_s=sum(unroll.busy_s for unroll in unrolls),
+    )
 
 
 def tensor_names(unroll: Unroll) -> list[str]:
@@ -74,7 +90,7 @@ def test_joining_what_was_cut_restores_it() -> None:
     unroll = random_unroll(4)
     for cuts in ([0, 4], [0, 1, 4], [0, 1, 2, 3, 4]):
         pieces = [unroll.columns(*ends) for ends in itertools.pairwise(cuts)]
-        assert_equal(join_unrolls(pieces), unroll)
+        assert_equal(UnrollBuffer().fill(pieces, CPU), unroll)
 
 
 def test_columns_are_views_that_do_not_repeat_the_statistics() -> None:
@@ -85,33 +101,34 @@ def test_columns_are_views_that_do_not_repeat_the_statistics() -> None:
 
 
 def test_a_joined_unroll_is_as_old_as_its_oldest_part() -> None:
-    joined = join_unrolls([random_unroll(1, version=9), random_unroll(2, version=4)])
-    assert joined.version == 4
-    assert joined.batch == 3
-    assert joined.episodes == [Episode(1.0, 1), Episode(1.0, 2)]
-    assert joined.busy_s == 2.0
+    pieces = [random_unroll(1, version=9), random_unroll(2, version=4)]
+    batch = UnrollBuffer().fill(pieces, CPU)
+    assert batch.version == 4
+    assert batch.batch == 3
+    assert batch.episodes == [Episode(1.0, 1), Episode(1.0, 2)]
+    assert batch.busy_s == 2.0
 
 
 def test_unrolls_that_do_not_fit_are_refused_by_name() -> None:
     longer = Unroll.empty(6, 2, (2, 3), torch.uint8, torch.zeros(2, 2, 7), allocate)
     with pytest.raises(ValueError, match=r"observations of unroll 1 are uint8 \[7, 2"):
-        join_unrolls([random_unroll(4), longer])
+        UnrollBuffer().fill([random_unroll(4), longer], CPU)
     with pytest.raises(ValueError, match="equal length and kind"):
         UnrollBuffer().fill([random_unroll(4), longer], CPU)
     with pytest.raises(ValueError, match="at least one"):
         UnrollBuffer().fill([], CPU)
 
 
-def test_a_buffer_joins_as_join_unrolls_does_whatever_the_sizes_and_kinds() -> None:
+def test_a_buffer_joins_whatever_the_sizes_and_kinds() -> None:
     buffer = UnrollBuffer()
     for batches in ([4, 2], [1, 1, 1], [3, 8], [5], [2, 4]):
         pieces = [random_unroll(batch, version=batch) for batch in batches]
-        assert_same(buffer.fill(pieces, CPU), join_unrolls(pieces))
+        assert_same(buffer.fill(pieces, CPU), joined(pieces))
     columns = [pieces[1].columns(2, 4), pieces[1].columns(0, 1)]
-    assert_same(buffer.fill(columns, CPU), join_unrolls(columns))
+    assert_same(buffer.fill(columns, CPU), joined(columns))
     for piece in pieces:
         piece.observations = piece.observations.float()
-    assert_same(buffer.fill(pieces, CPU), join_unrolls(pieces))
+    assert_same(buffer.fill(pieces, CPU), joined(pieces))
 
 
 def test_a_buffer_keeps_its_memory() -> None:
@@ -133,16 +150,16 @@ def test_batches_on_a_gpu_are_not_overwritten_by_later_ones() -> None:
     expected, batches = [], []
     for batches_of in ([40, 20], [60], [10, 10, 10], [80, 40], [60]):
         pieces = [random_unroll(batch) for batch in batches_of]
-        expected.append(join_unrolls(pieces))
+        expected.append(joined(pieces))
         for _ in range(20):
             busy = busy @ busy / 2048
         batch = buffer.fill(pieces, gpu)
         batches.append(replace(batch, observations=batch.observations + 0))
         for piece in pieces:  # as an actor's shared memory that is used again
             piece.observations.zero_()
-    for moved, joined in zip(batches, expected, strict=True):
+    for moved, wanted in zip(batches, expected, strict=True):
         assert moved.observations.device == gpu
-        assert_same(moved.to(CPU), joined)
+        assert_same(moved.to(CPU), wanted)
 
 
 def test_a_checkpoint_holds_an_unroll(tmp_path: Path) -> None:

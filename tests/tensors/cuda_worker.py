@@ -46,9 +46,8 @@ class GpuRole:
         from mooactor.tensors import DataPlane
         from mooactor.tensors.cuda.direct import Direct, Landings
         from mooactor.tensors.cuda.driver import Driver
-        from mooactor.tensors.cuda.opened import Opened
         from mooactor.tensors.cuda.peer_access import PeerAccess
-        from mooactor.tensors.cuda.pool import Pool
+        from mooactor.tensors.cuda.pool import Opened, Pool
         from mooactor.tensors.network import Network
 
         allowed = os.environ.get("TEST_TRANSPORTS")
@@ -124,7 +123,7 @@ class GpuRole:
         self, owner: int, pid: int, handle: bytes, descriptor: bytes, nbytes: int
     ) -> bytes:
         """Take a loan, and look at what was in it."""
-        from mooactor.tensors.cuda.opened import Lent
+        from mooactor.tensors.cuda.pool import Lent
 
         ticket = self.plane.import_(descriptor)
         to = self.driver.allocate(0, nbytes)

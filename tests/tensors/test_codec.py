@@ -94,6 +94,23 @@ def test_numpy_layouts_survive(layout):
             assert received.strides == array.strides
 
 
+def test_a_library_whose_import_is_interrupted_is_learned_the_next_time(monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(codec, "_handlers", {})
+    learn = codec._learn_numpy
+    monkeypatch.setattr(codec, "_LIBRARIES", {"numpy": interrupted})
+    with pytest.raises(KeyboardInterrupt):
+        codec.reduce(np.zeros(3))
+    codec._LIBRARIES["numpy"] = learn
+    assert journey(np.zeros(3))[0].flags.writeable
+    monkeypatch.setattr(codec, "_LIBRARIES", {"numpy": interrupted})
+    with pytest.raises(KeyboardInterrupt):
+        codec.reduce(np.int64(3))
+    assert "numpy" in codec._LIBRARIES
+
+
 def test_repeated_elements_are_sent_once():
     array = np.broadcast_to(np.arange(3.0)[:, None], (3, 10**5))
     received, beside = journey(array)

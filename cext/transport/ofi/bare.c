@@ -2,7 +2,7 @@
 /*
  * bare.c: libfabric used as its own benchmarks use it (fi_rma_bw): both
  * sides poll their queues without a pause, and a window of reads of one size is
- * kept under way. The runtime does not use it; `mooactor bench` compares with
+ * kept under way. The runtime does not use it; `make bench-all` compares with
  * it.
  */
 #include "mooactor_bench.h"

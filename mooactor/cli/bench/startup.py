@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """From nothing to the first answer, eight more actors, and an idle one's memory."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import statistics
@@ -11,14 +9,15 @@ import sys
 from collections.abc import Iterator
 
 from mooactor.cli.bench.measure import Effort
-from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.cli.bench.peers import COLD, EIGHT
+from mooactor.cli.bench.report import Goal, Row, Skipped
 
 NAMES = ("start.bare", "start.torch", "start.eight", "start.memory")
 
 PROGRAM = """
 import json, time
 began = time.perf_counter()
-{imports}
+IMPORTS
 imported = time.perf_counter() - began
 import os
 import mooactor as moo
@@ -28,10 +27,6 @@ class Hello:
     def process(self) -> int:
         return os.getpid()
 
-def private_bytes(process: int) -> int:
-    with open(f"/proc/{{process}}/smaps_rollup") as lines:
-        return sum(int(l.split()[1]) << 10 for l in lines if l.startswith("Private_"))
-
 with moo.init():
     first = moo.spawn(Hello)
     process = first.process()
@@ -40,7 +35,8 @@ with moo.init():
     group = moo.on(Hello).group(8)
     group.call(Hello.process).get()
     eight = time.perf_counter() - began
-    memory = private_bytes(process)
+    with open(f"/proc/{process}/smaps_rollup") as lines:
+        memory = sum(int(l.split()[1]) << 10 for l in lines if l.startswith("Private_"))
 print(json.dumps(dict(imported=imported, cold=cold, eight=eight, memory=memory)))
 """
 
@@ -48,41 +44,28 @@ print(json.dumps(dict(imported=imported, cold=cold, eight=eight, memory=memory))
 def rows(effort: Effort) -> Iterator[Row | Skipped]:
     """Each figure comes from fresh interpreters, without and with torch in turn."""
     programs = ["", "import torch"] if importlib.util.find_spec("torch") else [""]
-    found: dict[str, list[dict[str, float]]] = {imports: [] for imports in programs}
-    for _ in range(effort.rounds):
-        for imports in programs:
-            found[imports].append(_fresh(imports))
-    yield _bare(_medians(found[""]))
-    if len(programs) == 1:
+    found = [[_fresh(imports) for imports in programs] for _ in range(effort.rounds)]
+    bare, *torch = [
+        {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+        for runs in zip(*found, strict=True)
+    ]
+    goal = Goal("at most", 0.5)
+    yield Row("start.bare", f"{COLD}, without torch", "s", bare["cold"], {}, goal)
+    if not torch:
         yield Skipped("start.torch", "torch is not installed")
         return
-    yield from _with_torch(_medians(found["import torch"]))
+    (run,) = torch
+    peers = {"import torch": run["imported"]}
+    goal = Goal("at most", 2 * run["imported"] + 0.3)
+    yield Row("start.torch", f"{COLD}, with torch", "s", run["cold"], peers, goal)
+    goal = Goal("at most", 0.1)
+    yield Row("start.eight", EIGHT, "s", run["eight"], {}, goal)
+    work = "private memory of an idle actor, torch loaded (USS)"
+    goal = Goal("at most", 15)
+    yield Row("start.memory", work, "MB", run["memory"] / 1e6, {}, goal)
 
 
 def _fresh(imports: str) -> dict[str, float]:
-    program = PROGRAM.format(imports=imports)
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-c", PROGRAM.replace("IMPORTS", imports)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return measured
-
-
-def _medians(runs: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-
-
-def _bare(run: dict[str, float]) -> Row:
-    work = "import, init, spawn and first call, without torch"
-    return Row("start.bare", work, "s", run["cold"], {}, Goal("at most", 0.5))
-
-
-def _with_torch(run: dict[str, float]) -> Iterator[Row]:
-    peers = {"import torch": run["imported"]}
-    work = "import, init, spawn and first call, with torch"
-    goal = Goal("at most", 2 * run["imported"] + 0.3)
-    yield Row("start.torch", work, "s", run["cold"], peers, goal)
-    work = "8 more actors, torch loaded"
-    yield Row("start.eight", work, "s", run["eight"], {}, Goal("at most", 0.1))
-    work = "private memory of an idle actor, torch loaded (USS)"
-    megabytes = run["memory"] / 1e6
-    yield Row("start.memory", work, "MB", megabytes, {}, Goal("at most", 15))
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]

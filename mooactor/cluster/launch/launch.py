@@ -4,296 +4,251 @@ together.
 
 Order: the broker is up before the hosts start, and all hosts have joined before the
 program starts. The program's end, Ctrl-C, SIGTERM and SIGHUP end everything, within
-three seconds. SIGUSR1 and SIGUSR2 go to the program alone. If the launcher is killed,
-every starter sees the end of its stdin and ends what it started.
-
-What the program leaves behind ends, too, in whatever session it is. On another host the
-program's starter adopts and kills it. Here the launcher does, last, with the orphans of
-all that it has started.
+three seconds. SIGUSR1 and SIGUSR2 go to the program alone. A host that fails is named,
+and the run goes on without it. A broker that was killed is started again: its state is
+soft.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from mooactor.cluster.launch import ssh, starter, sync
-from mooactor.cluster.launch.addresses import bracketed
-from mooactor.cluster.launch.hosts import Hosts
-from mooactor.cluster.launch.output import Output
-from mooactor.cluster.launch.plan import Plan, command
-from mooactor.cluster.launch.program import Program
-from mooactor.cluster.launch.script import LocalScript
-from mooactor.cluster.launch.signals import NOTICES, Signals
-from mooactor.cluster.launch.targets import HERE, LaunchError, Target
-from mooactor.host.addresses import ports_text
-from mooactor.host.eventloop import EventLoop
-from mooactor.process import openfiles
-
-BROKER_READY = r"mooactor broker at tcp://(?P<host>\S+):(?P<port>\d+)"
-_FAILED = 2  # the exit code of a launch that never ran the program
-_BROKER_PATIENCE_S = 30.0
-_BROKER_LATE = (
-    f"it was not ready in {_BROKER_PATIENCE_S:.0f} s; look whether this machine is "
-    "overloaded, and try again"
+from mooactor.cluster.launch import ssh
+from mooactor.cluster.launch.plan import (
+    HERE,
+    LaunchError,
+    Plan,
+    Target,
+    bracketed,
+    command,
 )
-# After a signal: what the program has, then all the rest. Three seconds are promised.
-_FORCE_S = 0.3
-_END_S, _END_AFTER_GRACE_S = 2.7, 1.5
-_KILL_S = 0.2
-_REAP_S = 1.0  # between looks for orphans that have ended
-# One event can come as several signals: `timeout` signals its child and then its group,
-# and when a terminal is closed, SIGHUP comes from the shell and then from the kernel.
-_SAME_EVENT_S = 0.3
+from mooactor.cluster.launch.supervisor import Program, Supervisor
+from mooactor.host.addresses import ports_text
+from mooactor.process import files
 
+if TYPE_CHECKING:
+    from mooactor.cluster.launch.job import Job
 
-class Interrupted(Exception):
-    """A signal came before the program ran."""
+_BROKER_READY = r"mooactor broker at tcp://(?P<host>\S+):(?P<port>\d+)$"
+_HOST_READY = r"mooactor host (?P<name>.+) joined tcp://\S+$"
+_HAS_JOINED = re.compile(r"mooactor broker: host (?P<name>.+) has joined from ")
+_BROKER_PATIENCE_S = 30.0
 
 
 class Launch:
-    """One launch. `run` is called once."""
+    """One launch. `run` is called once.
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.loop = EventLoop()
-        self.output = Output(self.loop, 2)
-        self.hosts = Hosts(plan, self.loop, self.output, self.start_program)
-        self._programs: list[Program] = []  # all that were ever started
-        self.broker: Program | None = None
-        self.script: LocalScript | Program | None = None
-        self._interrupted: list[int] = []  # a number for each event
-        self._interrupted_at: float | None = None  # the first of them
-        self._own_address = "127.0.0.1"
-        self._port: int | None = None  # of the broker, once it was up
-        self._strangers = starter.children()  # of a shell that has become this process
+    Args:
+      job: what started this command on every host; None: the targets are all.
+    """
+
+    def __init__(self, plan: Plan, job: Job | None = None) -> None:
+        self._plan, self._job = plan, job
+        self._supervisor = Supervisor(plan.grace_s)
+        self._broker: Program | None = None
+        self._port = 0  # of the broker, once it was up
+        self._joined: set[str] = set()  # hosts, as the broker has said
+        self._hosts: list[Program] = []  # those that have joined
 
     def run(self) -> int:
         """Run everything; the exit code is the program's, 2 if it never ran, and
         128 + N after signal N before that."""
-        openfiles.raise_limit()  # each host takes four
-        try:
-            with Signals(self.loop, self._on_signal):
-                try:
-                    return self._run()
-                except LaunchError as error:
-                    self.output.say(str(error))
-                    return _FAILED
-                except Interrupted:
-                    return 128 + self._interrupted[0]
-                finally:
-                    self._end()
-        finally:
-            self.output.close()
+        files.raise_limit()  # each host takes four
+        return self._supervisor.run(self._run)
 
     def _run(self) -> int:
-        if self.plan.sync:
-            sync.copy(self.plan, self.wait)
-        self._own_address = self._address_here()
-        port = self._port = self._start_broker()
-        self.hosts.start(self._own_address, port, self.wait)
-        self.gather(port)
-        return self._run_script()
-
-    def gather(self, port: int) -> None:
-        """Wait for hosts that this launch does not start itself."""
-
-    def wait(self, until: Callable[[], bool], latest: float | None = None) -> bool:
-        """Serve the loop until the condition holds; False: that took too long.
-
-        Invariant: it never returns after a signal that no program could act on, also if
-        the condition came true in the same round of the loop.
-
-        Raises:
-          Interrupted: a signal came, and no program runs yet that could act on it.
-        """
-        while True:
-            if self._interrupted and self.script is None:
-                raise Interrupted
-            if until():
-                return True
-            if latest is not None and time.monotonic() >= latest:
-                return False
-            self.loop.serve(latest)
-            self._mind_broker()
-
-    def _on_signal(self, number: int, typed: bool) -> None:
-        if number in NOTICES:
-            if self.script is not None:
-                self.script.signal(number, typed)
-            return
-        now = time.monotonic()
-        if self._interrupted_at is None:
-            self._interrupted_at = now
-        elif now < self._interrupted_at + _SAME_EVENT_S:
-            return
-        self._interrupted.append(number)
-        if self.script is None:
-            return
-        if len(self._interrupted) == 1:
-            self.script.signal(number, typed)
-            self.loop.later(self.plan.grace_s, lambda: self._end_script(_FORCE_S))
-        else:
-            self._end_script(0.0)
-
-    def _end_script(self, grace_s: float) -> None:
-        if self.script is not None and self.script.code is None:
-            self.script.end(grace_s)
+        plan = self._plan
+        others = [target for target in plan.targets if not target.is_here]
+        if plan.sync:
+            ssh.copy(others, plan.cwd, self._supervisor.wait)
+        alone = not others
+        address, listen = "127.0.0.1", "127.0.0.1" if alone else "*"
+        if self._job is not None:
+            address, listen = self._job.broker(plan)
+        elif plan.address is not None:
+            address = bracketed(plan.address)
+        elif others and len(others) < len(plan.targets):
+            address = bracketed(ssh.own_address(others[0]))
+        # A port of --ports is any of them.
+        listen += "" if plan.ports or ":" in listen else ":0"
+        self._start_broker(address, listen)
+        self._start_hosts(address)
+        if self._job is not None:
+            self._gather(self._job, address)
+        return self._run_program(address)
 
     # -- the broker ---------------------------------------------------------
 
-    def _address_here(self) -> str:
-        """This machine's address, as the hosts know it."""
-        if self.plan.address is not None:
-            return bracketed(self.plan.address)
-        others = [target for target in self.plan.targets if not target.is_here]
-        if not others or not any(target.is_here for target in self.plan.targets):
-            return "127.0.0.1"  # only this machine's own programs use it
-        return bracketed(ssh.own_address(others[0]))
+    def _start_broker(self, address: str, listen: str) -> None:
+        self._broker = broker = self._new_broker(address, listen)
 
-    def _listen(self) -> str:
-        """Where the broker listens: for this machine alone, or for all."""
-        alone = all(target.is_here for target in self.plan.targets)
-        return ("127.0.0.1" if alone else "*") + ("" if self.plan.ports else ":0")
+        def settled() -> bool:
+            return bool(broker.ready) or broker.code is not None
 
-    def _start_broker(self) -> int:
-        """Start it, and return its port once it is up."""
-        broker = self._launch_broker(self._listen())
-        latest = time.monotonic() + _BROKER_PATIENCE_S
-        done = self.wait(lambda: bool(broker.ready) or broker.code is not None, latest)
+        if not self._supervisor.wait(settled, _BROKER_PATIENCE_S):
+            raise LaunchError(
+                "the broker did not start: it was not ready in "
+                f"{_BROKER_PATIENCE_S:.0f} s; look whether this machine is overloaded, "
+                "and try again"
+            )
         if broker.ready is None:
-            why = broker.failure_to_start if done else _BROKER_LATE
-            raise LaunchError(f"the broker did not start: {why}")
-        return int(broker.ready["port"])
+            raise LaunchError(f"the broker did not start: {broker.failure}")
+        self._port = int(broker.ready["port"])
+        again = f"{listen.rpartition(':')[0] or listen}:{self._port}"
+        self._supervisor.mind = lambda: self._mind(address, again)
 
-    def _launch_broker(self, listen: str) -> Program:
-        # One whose port is given already needs no other.
-        ports = [] if re.search(r":\d+$", listen) else self.plan.port_words
-        words = command("broker", "--listen", listen, *ports)
-        order = self.plan.order(words, self._own_address)
-        order.update(cwd="/", path=self.plan.own_path)
-        self.broker = self.start_program(
-            HERE, sys.executable, order, label="broker", ready=BROKER_READY
+    def _new_broker(self, address: str, listen: str) -> Program:
+        ports = [] if ":" in listen else self._plan.port_words
+        order = self._plan.order(command("broker", "--listen", listen, *ports), address)
+        order |= {"cwd": "/", "path": self._plan.own_path}
+        return self._supervisor.start(
+            HERE,
+            sys.executable,
+            order,
+            label="broker",
+            ready=_BROKER_READY,
+            heard=self._hear,
+            is_last=True,
         )
-        return self.broker
 
-    def start_program(
-        self, target: Target, python: str, *words: Any, **more: Any
-    ) -> Program:
-        program = Program(self.loop, self.output, target, python, *words, **more)
-        self._programs.append(program)
-        return program
+    def _hear(self, line: str) -> None:
+        if found := _HAS_JOINED.match(line):
+            self._joined.add(found["name"])
 
-    def _mind_broker(self) -> None:
-        """A broker that was killed is started again: its state is soft. One that ended
-        with 0 was told to, and stays away."""
-        broker = self.broker
-        if self._port is None or broker is None or broker.code is None:
+    def _mind(self, address: str, listen: str) -> None:
+        say, broker = self._supervisor.say, self._broker
+        for host in [host for host in self._hosts if host.code is not None]:
+            self._hosts.remove(host)
+            say(f"host {host.target.name} has ended: {_end_of(host)}")
+        if broker is None or broker.code is None:
             return
-        if broker.code == 0:
-            self.broker = None
-            self.output.say("the broker was told to end: no host joins any more")
-            return
-        if broker.ready is None:
-            self.broker = None
-            self.output.say(f"no broker starts again ({broker.failure}): no host joins")
-            return
-        self.output.say(f"the broker ended ({broker.failure}); another starts")
-        address = re.sub(r":\d+$", "", self._listen())
-        self._launch_broker(f"{address}:{self._port}")
+        if broker.code and broker.ready:
+            say(f"the broker ended ({broker.failure}); another starts")
+            self._broker = self._new_broker(address, listen)
+        else:
+            say(f"the broker has ended ({_end_of(broker)}): no host joins any more")
+            self._broker = None
+
+    # -- the hosts ----------------------------------------------------------
+
+    def _start_hosts(self, address: str) -> None:
+        """Start all at the same time, and wait until enough of them have joined.
+
+        Raises:
+          LaunchError: too few have.
+        """
+        plan, supervisor = self._plan, self._supervisor
+        started = [
+            start_host(supervisor, plan, target, address, self._port)
+            for target in plan.targets
+        ]
+        # In a job this is one host of many, and it must be there: the program runs on
+        # it.
+        enough = min(plan.min_hosts or len(started), len(started))
+
+        def settled() -> bool:
+            failed = sum(p.code is not None for p in started)
+            waiting = any(p.ready is None and p.code is None for p in started)
+            return not waiting or failed > len(started) - enough
+
+        supervisor.wait(settled, plan.patience_s)
+        self._hosts = [p for p in started if p.ready and p.code is None]
+        missing = [p for p in started if p not in self._hosts]
+        reasons = [why_not_joined(plan, program) for program in missing]
+        if len(self._hosts) < enough:
+            # Those that were still on their way are not to blame.
+            blamed = [r for p, r in zip(missing, reasons) if p.code is not None]
+            raise LaunchError("; ".join(blamed or reasons))
+        for program, reason in zip(missing, reasons, strict=True):
+            program.end(0.0)
+            supervisor.say(f"{reason}; the run goes on without it")
+
+    def _gather(self, job: Job, address: str) -> None:
+        """Wait until the hosts of the other ranks have joined.
+
+        Raises:
+          LaunchError: too few have.
+        """
+        plan = self._plan
+        job.publish(plan.key, address, self._port)
+        wanted = plan.min_hosts or job.rank.hosts or 1
+        if not self._supervisor.wait(
+            lambda: len(self._joined) >= wanted, plan.patience_s
+        ):
+            raise LaunchError(
+                f"{len(self._joined)} of {wanted} hosts have joined in "
+                f"{plan.patience_s:.0f} s ({', '.join(sorted(self._joined))}): look at "
+                "the output of the others, or say --min-hosts N"
+            )
 
     # -- the program --------------------------------------------------------
 
-    def _run_script(self) -> int:
-        # A signal of before the program is not for it, and a Ctrl-C did not reach it.
-        self.loop.serve(time.monotonic())
-        self.wait(lambda: True)
-        first = self.hosts.running[0].target
-        plan = self.plan
-        # The host of that name takes the program's actors here.
-        environment = {"MOOACTOR_HOST_NAME": first.name}
+    def _run_program(self, address: str) -> int:
+        plan, supervisor = self._plan, self._supervisor
+        target = self._hosts[0].target
+        # The host of that name takes the program's actors there.
+        values = {"MOOACTOR_HOST_NAME": target.name}
+        values["MOOACTOR_ADDRESS"] = f"tcp://{{ADDRESS}}:{self._port}"
         if plan.ports:
-            environment["MOOACTOR_PORTS"] = ports_text(plan.ports)
-        if first.is_here:
-            environment["MOOACTOR_ADDRESS"] = f"tcp://{self._own_address}:{self._port}"
-            self.script = self._local_script(environment)
-        else:
-            environment["MOOACTOR_ADDRESS"] = f"tcp://{{ADDRESS}}:{self._port}"
-            address = plan.address and bracketed(plan.address)
-            words = ["{PYTHON}"]
-            order = plan.order(words, address, plan.program, **environment)
-            order.update(script=plan.script, host=first.name)
-            self.script = self.start_program(
-                first, plan.interpreter, order, label=first.name, inherits=True
+            values["MOOACTOR_PORTS"] = ports_text(plan.ports)
+        order = plan.order([], _as_seen(plan, target, address), plan.program, **values)
+        order["script"] = plan.script
+        supervisor.wait(lambda: True)  # a signal of before is not for it
+        program = supervisor.start(target, plan.interpreter, order)
+        code = supervisor.follow(program)
+        if code == ssh.LOST and not target.is_here and not supervisor.interrupted:
+            supervisor.say(
+                f"what became of the program on host {target.name} is not known: ssh "
+                f"has lost the connection, or it ended with exit code {code} of its own"
             )
-        while self.script.code is None:
-            self.loop.serve()
-            self.hosts.mind()
-            self._mind_broker()
-        why = self.script.loss if isinstance(self.script, Program) else None
-        if why is not None and not self._interrupted:
-            known = f"what became of the program on host {first.name} is not known"
-            self.output.say(f"{known}: {why}")
-        return self.script.code
-
-    def _local_script(self, environment: dict[str, str]) -> LocalScript:
-        plan = self.plan
-        environment["MOOACTOR_KEY_FILE"] = starter.key_file(plan.key)
-        path = [*plan.path, *filter(None, [plan.variables.get("PYTHONPATH")])]
-        if path:
-            environment["PYTHONPATH"] = ":".join(path)
-        environment = {**plan.variables, **environment}
-        words = [plan.interpreter, *plan.program]
-        try:
-            script = LocalScript(self.loop, words, environment, plan.cwd)
-        except OSError as error:
-            raise LaunchError(
-                f"the program cannot be started with {plan.interpreter} in {plan.cwd} "
-                f"({error.strerror}): check --python and --cwd"
-            ) from None
-        self.loop.later(_REAP_S, self._reap_orphans)
-        return script
-
-    def _reap_orphans(self) -> None:
-        starter.reap_orphans(self._own_pids(), wait=False)
-        self.loop.later(_REAP_S, self._reap_orphans)
-
-    def _own_pids(self) -> set[int]:
-        """The children that the launch waits for itself."""
-        pids = {program.pid for program in self._programs}
-        if self.script is not None:
-            pids.add(self.script.pid)
-        return {pid for pid in pids if pid is not None}
-
-    # -- the end ------------------------------------------------------------
-
-    def _end(self) -> None:
-        """End what still runs: the hosts, then the broker, which they take leave of."""
-        self.hosts.over = True
-        end_by = time.monotonic() + _END_S
-        if self._interrupted_at is not None:
-            graced = self._interrupted_at + self.plan.grace_s + _END_AFTER_GRACE_S
-            end_by = min(end_by, graced)
-        programs = [p for p in self._programs if p.code is None]
-        hosts = [p for p in programs if p is not self.broker]
-        for part in (hosts, programs):
-            left = end_by - time.monotonic()
-            for program in part:
-                program.end(max(0.1, left - _FORCE_S))
-            latest = end_by if part is programs else end_by - _FORCE_S
-            while _running(part) and time.monotonic() < latest:
-                self.loop.serve(latest)
-        for program in programs:
-            program.kill()
-        latest = time.monotonic() + _KILL_S
-        while _running(programs) and time.monotonic() < latest:
-            self.loop.serve(latest)
-        if isinstance(self.script, LocalScript):
-            starter.kill_orphans(self._own_pids().union(self._strangers))
+        return code
 
 
-def _running(programs: list[Program]) -> bool:
-    return any(program.code is None for program in programs)
+def start_host(
+    supervisor: Supervisor,
+    plan: Plan,
+    target: Target,
+    address: str,
+    port: int,
+    *more: str,
+) -> Program:
+    """Start ``mooactor host`` there, to join the broker at that port of the launching
+    machine, whose own address is `address`."""
+    numbers = {"--num-cpus": target.num_cpus, "--num-gpus": target.num_gpus}
+    words = ["host", "--join", f"tcp://{{ADDRESS}}:{port}", "--name", target.name]
+    for option, number in numbers.items():
+        words += [option, str(number)] if number is not None else []
+    order = plan.order(
+        command(*words, *plan.offers, *plan.port_words, *more),
+        _as_seen(plan, target, address),
+        MOOACTOR_HOST_NAME=target.name,
+    )
+    if target is plan.targets[0]:
+        order["script"] = plan.script  # better missed now than later
+    return supervisor.start(
+        target, plan.interpreter, order, label=target.name, ready=_HOST_READY
+    )
+
+
+def why_not_joined(plan: Plan, program: Program) -> str:
+    """Why a host has not."""
+    target = program.target
+    if program.code is not None:
+        return f"host {target.name} did not start: {program.failure}"
+    works = "" if target.is_here else f"{ssh.trial(target)} works, and "
+    return (
+        f"host {target.name} has not joined in {plan.patience_s:.0f} s; look whether "
+        f"{works}a firewall keeps it from this machine (--ports, --address), or allow "
+        "more time with --patience"
+    )
+
+
+def _as_seen(plan: Plan, target: Target, address: str) -> str | None:
+    """The launching machine's address, as the target sees it; None: ssh says it."""
+    return address if target.is_here else plan.address and bracketed(plan.address)
+
+
+def _end_of(program: Program) -> str:
+    return program.failure if program.code else "it was told to end"

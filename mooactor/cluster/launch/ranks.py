@@ -1,191 +1,268 @@
 # SPDX-License-Identifier: MIT
-"""A launch by srun, mpirun, torchrun or Kubernetes: they have started this command on
-every host.
+"""What srun, mpirun, torchrun and Kubernetes tell a process of its peers.
 
-Rank 0 runs the broker, a host and the program. The first process of each other host
-runs a host, which ends with the program; further ones on the same host have nothing to
-do.
+Each starts the same command on every host, with variables that say which one this is.
+`_LAUNCHERS` is the table of them.
+
+Invariant: ``job`` is the same for all ranks of a job, and another one for each job of
+this user that may run at the same time. It names the file by which the ranks meet, and
+the broker's port: jobs with one name take each other's hosts.
 """
 
 from __future__ import annotations
 
-import time
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
-from mooactor.cluster.launch import addresses, rendezvous
-from mooactor.cluster.launch.environment import Rank
-from mooactor.cluster.launch.launch import Launch
-from mooactor.cluster.launch.plan import Plan
-from mooactor.cluster.launch.rendezvous import Meeting
-from mooactor.cluster.launch.targets import LaunchError, Target
-from mooactor.cluster.launch.watch import Watch
+from mooactor.cluster.launch.plan import LaunchError
 
-_POLL_S = 0.2
-_SIGNALLED = 128  # a shell's
-_STOP_S = 1.0  # of the end: for the other hosts to learn of it
-# The broker is started again if it was killed; longer than this, and the run is over.
-_BROKER_LOST_S = 8.0
+_Environment = Mapping[str, str]
 
 
-class First(Launch):
-    """Rank 0.
+class Rank(NamedTuple):
+    """This process among those that were started together.
 
     Args:
-      path: the file that tells the other hosts of the broker; None: they know.
+      launcher: what started it, as users call it.
+      number: 0 runs the broker and the program.
+      local: its number among those of the same host; only 0 runs a host.
+      hosts: how many hosts there are, if that is known.
+      first: a name or address of the host of number 0, if that is known;
+        MOOACTOR_FIRST says it where it is not so.
+      host: the name of this host.
+      job: differs between jobs of one user that may run at the same time;
+        MOOACTOR_JOB says it where nothing else does.
     """
 
-    def __init__(self, plan: Plan, rank: Rank, path: str | None) -> None:
-        super().__init__(plan)
-        self._rank, self._path = rank, path
-        self._watch: Watch | None = None
+    launcher: str
+    number: int
+    local: int
+    hosts: int | None
+    first: str | None
+    host: str
+    job: str
 
-    def _address_here(self) -> str:
-        first = self._rank.first
-        if self._rank.hosts == 1:
-            return "127.0.0.1"
-        own = addresses.own()
-        named = self.plan.address or (addresses.resolved(first) if first else None)
-        return addresses.bracketed(named if named else own[0])
 
-    def _listen(self) -> str:
-        if self._rank.hosts == 1:
-            return "127.0.0.1" if self.plan.ports else "127.0.0.1:0"
-        if self._path is None:
-            return f"*:{rendezvous.port_of(self._rank, self.plan.ports)}"
-        return "*" if self.plan.ports else "*:0"
+def rank_of(environ: _Environment) -> Rank | None:
+    """This process's rank; None if nothing of the kind has started it. The innermost
+    counts: mpirun inside a Slurm job is mpirun.
 
-    def gather(self, port: int) -> None:
-        """Wait until all hosts have joined."""
-        if self._rank.hosts == 1:
-            return
-        if self._path is not None:
-            others = map(addresses.bracketed, addresses.own())
-            named = [self._own_address, *others]
-            at = [f"tcp://{address}:{port}" for address in dict.fromkeys(named)]
-            rendezvous.publish(self._path, Meeting(self.plan.key, at))
-        key = bytes.fromhex(self.plan.key)
-        watch = Watch(self.loop, key, f"tcp://{self._own_address}:{port}", members=True)
-        self._watch = watch
-        wanted = self.plan.min_hosts or self._rank.hosts or 1
-        latest = time.monotonic() + self.plan.patience_s
-        if not self.wait(lambda: len(watch.hosts) >= wanted, latest):
-            raise LaunchError(
-                f"{len(watch.hosts)} of {wanted} hosts have joined in "
-                f"{self.plan.patience_s:.0f} s ({', '.join(watch.hosts)}): look at the "
-                "output of the others, or say --min-hosts N"
+    Raises:
+      LaunchError: the variables contradict themselves.
+    """
+    environ = _without_shell(environ)
+    for signs, read in _LAUNCHERS:
+        if all(sign in environ for sign in signs):
+            try:
+                rank = read(environ)
+            except (KeyError, ValueError) as error:
+                raise LaunchError(
+                    f"{' and '.join(signs)} are set, but {error} is missing or wrong: "
+                    "name the hosts with --hosts, or use --local-only"
+                ) from None
+            first = environ.get("MOOACTOR_FIRST") or rank.first
+            return rank._replace(
+                first=first, job=environ.get("MOOACTOR_JOB") or rank.job
             )
-
-    def _end(self) -> None:
-        if self._path is not None:
-            rendezvous.withdraw(self._path)
-        if self._watch is not None:
-            self._stop_others(self._watch)
-            self._watch.close()
-        super()._end()
-
-    def _stop_others(self, watch: Watch) -> None:
-        others = [name for name in watch.hosts if name != self._rank.host]
-        for name in others:
-            watch.stop(name)
-        latest = time.monotonic() + _STOP_S
-        while any(name in watch.hosts for name in others):
-            if time.monotonic() >= latest:
-                return
-            self.loop.serve(latest)
-
-
-class Further(Launch):
-    """The first process of another host."""
-
-    def __init__(self, plan: Plan, rank: Rank, path: str | None) -> None:
-        super().__init__(plan)
-        self._rank, self._path = rank, path
-
-    def run(self) -> int:
-        """See `Launch.run`; 0 after a signal. srun and mpirun take the highest code of
-        all ranks, and signal the others once that of rank 0 is not 0: it shall count.
-        """
-        code = super().run()
-        return 0 if code > _SIGNALLED else code
-
-    def _run(self) -> int:
-        key, address = self._broker_address()
-        host, _, port = address.removeprefix("tcp://").rpartition(":")
-        target = Target(self._rank.host, "localhost")
-        program = self.hosts.start_one(target, host, int(port))
-        latest = time.monotonic() + self.plan.patience_s
-        self.wait(lambda: bool(program.ready) or program.code is not None, latest)
-        if program.ready is None:
-            raise LaunchError(self.hosts.reason(program))
-        self.hosts.running.append(program)
-        return self._stay(Watch(self.loop, key, address))
-
-    def _broker_address(self) -> tuple[bytes, str]:
-        """The key, and where the broker answers."""
-        latest = time.monotonic() + self.plan.patience_s
-        while time.monotonic() < latest:
-            meeting = self._meeting()
-            found = addresses.reachable(meeting.addresses) if meeting else None
-            if meeting and found:
-                self.plan.key = meeting.key
-                return bytes.fromhex(meeting.key), found
-            self.wait(lambda: False, time.monotonic() + _POLL_S)
-        where = f"in {self._path}" if self._path else f"at {self._rank.first}"
+    if int(environ.get("SLURM_JOB_NUM_NODES") or 1) > 1:
         raise LaunchError(
-            f"host {self._rank.host} has found no broker {where} in "
-            f"{self.plan.patience_s:.0f} s: look at the output of rank 0"
+            f"this Slurm job has {environ['SLURM_JOB_NUM_NODES']} nodes, and srun has "
+            "not started this command: write srun --ntasks-per-node=1 mooactor run …, "
+            "or use --local-only"
         )
+    return None
 
-    def _meeting(self) -> Meeting | None:
-        if self._path is not None:
-            return rendezvous.read(self._path)
-        port = rendezvous.port_of(self._rank, self.plan.ports)
-        first = addresses.bracketed(self._rank.first or "")
-        return Meeting(self.plan.key, [f"tcp://{first}:{port}"])
 
-    def _stay(self, watch: Watch) -> int:
-        """Until the host has been told to end, or there is nobody to tell it.
+#: What Slurm calls the steps of salloc's shell (SLURM_INTERACTIVE_STEP) and of a batch
+#: script: these have one task on the job's first node, whatever the job has.
+_NO_STEPS = ("4294967290", "4294967291")
 
-        Invariant: after a signal the host stays for as long as rank 0 may need it. The
-        end of a job signals all ranks at the same time, and what the program saves then
-        may be on this host. Rank 0 tells the host to end once the program has.
-        """
 
-        def over() -> bool:
-            told = any(program.code == 0 for program in self.hosts.running)
-            return told or watch.lost_s > _BROKER_LOST_S
+def _without_shell(environ: _Environment) -> _Environment:
+    """The environment without what Slurm sets for a shell that it starts as a step. If
+    it serves MPI to all steps, the shell is a rank of one, whose host nobody tells."""
+    if environ.get("SLURM_STEP_ID") not in _NO_STEPS:
+        return environ
+    dropped = {"SLURM_STEP_ID"}
+    if environ.get("PMI_SIZE") == "1" and _told_local(environ) is None:
+        dropped.add("PMI_RANK")
+    return {key: value for key, value in environ.items() if key not in dropped}
 
+
+def _torchrun(environ: _Environment) -> Rank:
+    # It counts workers; its "groups" are the hosts. All jobs have the same run id but
+    # for --rdzv-id, while no two have one port of one host.
+    first = environ["MASTER_ADDR"]
+    run = environ.get("TORCHELASTIC_RUN_ID", "")
+    return Rank(
+        "torchrun",
+        int(environ["RANK"]),
+        int(environ["LOCAL_RANK"]),
+        int(environ["GROUP_WORLD_SIZE"]),
+        first,
+        socket.gethostname(),
+        f"{first}-{environ['MASTER_PORT']}-{run}",
+    )
+
+
+def _open_mpi(environ: _Environment) -> Rank:
+    size = int(environ["OMPI_COMM_WORLD_SIZE"])
+    here = int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+    return Rank(
+        "mpirun",
+        int(environ["OMPI_COMM_WORLD_RANK"]),
+        int(environ["OMPI_COMM_WORLD_LOCAL_RANK"]),
+        _hosts(size, here),
+        None,
+        socket.gethostname(),
+        environ.get("PMIX_NAMESPACE") or environ["OMPI_MCA_ess_base_jobid"],
+    )
+
+
+def _hosts(size: int, here: int) -> int:
+    """No MPI says how many hosts there are: all have as many processes, or users say
+    --min-hosts."""
+    return -(-size // here)
+
+
+def _pmi(environ: _Environment) -> Rank:
+    # MPICH's Hydra, Intel MPI, PALS on HPE Cray and others.
+    size = int(environ["PMI_SIZE"])
+    told = _told_local(environ) or ((0, 1) if size == 1 else None)
+    if told is None:
+        names = " or ".join(map(" and ".join, _LOCAL))
+        raise LaunchError(
+            f"PMI_SIZE={size}, but nothing says which of these processes are on one "
+            f"host: set {names} for each (0 and 1 if there is one on each host), or "
+            "name the hosts with --hosts"
+        )
+    local, here = told
+    named = (environ[name] for name in _JOBS if environ.get(name))
+    return Rank(
+        "mpiexec",
+        int(environ["PMI_RANK"]),
+        local,
+        _hosts(size, here),
+        None,
+        socket.gethostname(),
+        hydra_port() or next(named, "mpiexec"),
+    )
+
+
+#: By launcher: a rank's number on its host, and the number of ranks there. Hydra and
+#: Intel MPI, PALS by the way of PMI, and by its own.
+_LOCAL = (
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
+    ("PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
+)
+
+#: Where an mpiexec does not say which job this is: it hands on its own environment, so
+#: a batch system's number reaches all ranks.
+_JOBS = ("PMI_JOBID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "SLURM_JOB_ID")
+
+
+def _told_local(environ: _Environment) -> tuple[int, int] | None:
+    for rank, ranks in _LOCAL:
+        if rank in environ and ranks in environ:
+            return int(environ[rank]), int(environ[ranks])
+    return None
+
+
+_GENERATIONS = 16  # a rank may be started by a shell, and that by another one
+
+
+def hydra_port(pid: int | None = None) -> str | None:
+    """``HOST:PORT`` of the mpiexec of MPICH, Hydra, that has started this process, or
+    None. No variable tells its jobs apart, but each rank is a descendant of a proxy on
+    its host, whose command line has that."""
+    pid = os.getppid() if pid is None else pid
+    for _ in range(_GENERATIONS):
         try:
-            while not over() and not self._has_stayed():
-                self.loop.serve(time.monotonic() + _POLL_S)
-                if not over():  # a host that was told to end is not to be missed
-                    self.hosts.mind()
-        finally:
-            watch.close()
-        if watch.lost_s <= _BROKER_LOST_S or self._is_over(watch):
-            return 0
-        self.output.say("the broker is gone, and the run is over")
-        return 1
-
-    def _has_stayed(self) -> bool:
-        at = self._interrupted_at
-        longest_s = self.plan.grace_s + _STOP_S
-        return at is not None and time.monotonic() >= at + longest_s
-
-    def _is_over(self, watch: Watch) -> bool:
-        """Whether rank 0 has ended the run, which it may have done while the host here
-        could not be told, as it was just being started again. Then rank 0 alone says
-        how the run went."""
-        withdrawn = self._path is not None and rendezvous.read(self._path) is None
-        return watch.told_to_end or withdrawn
+            with open(f"/proc/{pid}/cmdline", errors="replace") as file:
+                words = file.read().split("\0")
+            if os.path.basename(words[0]) == "hydra_pmi_proxy":
+                return words[words.index("--control-port") + 1]
+            with open(f"/proc/{pid}/stat", errors="replace") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])  # its parent
+        except (OSError, ValueError, IndexError):
+            return None  # it has just ended, or belongs to another user
+    return None
 
 
-def run(plan: Plan, rank: Rank, folder: str, *, key_is_named: bool) -> int:
-    """Do this rank's part; the exit code is that of the program on rank 0."""
-    path = None
-    if not (key_is_named and rank.first):
-        path = rendezvous.path_of(rank, folder)
-    if rank.number == 0:
-        return First(plan, rank, path).run()
-    if rank.local:
-        return 0
-    return Further(plan, rank, path).run()
+def _slurm(environ: _Environment) -> Rank:
+    nodes = environ.get("SLURM_STEP_NODELIST") or environ["SLURM_JOB_NODELIST"]
+    names = nodes_of(nodes)
+    return Rank(
+        "srun",
+        int(environ["SLURM_PROCID"]),
+        int(environ["SLURM_LOCALID"]),
+        len(names),
+        names[0],
+        environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}",
+    )
+
+
+_PART = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")
+_MOST_NODES = 1 << 20  # a longer list is no list of a cluster
+
+
+def nodes_of(text: str) -> list[str]:
+    """The names of Slurm's short form, in order: ``n[1-3,05],gpu7`` (slurm.conf(5),
+    NodeName).
+
+    Raises:
+      ValueError: the text has no such form.
+    """
+    parts = _PART.findall(text)
+    names = [name for part in parts for name in _expanded(part)]
+    if not names or ",".join(parts) != text or len(names) > _MOST_NODES:
+        raise ValueError(f"{text!r} is no list of nodes")
+    return names
+
+
+def _expanded(part: str) -> Iterator[str]:
+    """Groups may follow each other: ``rack[1-2]node[1-4]``."""
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        yield part
+        return
+    group, _, tail = rest.partition("]")
+    for word in group.split(","):
+        first, dash, last = word.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ValueError(f"{word!r} is no range of nodes")
+        for number in range(int(first), int(last or first) + 1)[:_MOST_NODES]:
+            for more in _expanded(tail):
+                yield head + str(number).zfill(len(first)) + more
+
+
+def _kubernetes(environ: _Environment) -> Rank:
+    hosts = environ.get("MOOACTOR_HOSTS")
+    first = environ.get("MOOACTOR_FIRST") or _first_pod()
+    index = int(environ["JOB_COMPLETION_INDEX"])
+    known = int(hosts) if hosts else None
+    return Rank("Kubernetes", index, 0, known, first, socket.gethostname(), first)
+
+
+def _first_pod() -> str:
+    # The pods of an indexed Job are called JOB-INDEX, and its headless Service makes
+    # names of that. This asks the resolver, which may take its time.
+    name, dot, domain = socket.getfqdn().partition(".")
+    return re.sub(r"-\d+$", "-0", name) + dot + domain
+
+
+_LAUNCHERS: tuple[tuple[tuple[str, ...], Callable[[_Environment], Rank]], ...] = (
+    (("RANK", "WORLD_SIZE", "MASTER_ADDR"), _torchrun),
+    (("OMPI_COMM_WORLD_RANK",), _open_mpi),
+    # Hydra sets the last two beside the first two; inside a Slurm job its proxies are
+    # tasks of srun. srun --mpi=pmi2 sets the first two itself.
+    (("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"), _pmi),
+    (("SLURM_PROCID", "SLURM_STEP_ID"), _slurm),
+    (("PMI_RANK", "PMI_SIZE"), _pmi),
+    (("JOB_COMPLETION_INDEX",), _kubernetes),
+)

@@ -1,34 +1,44 @@
 # SPDX-License-Identifier: MIT
-"""The system's ssh, with the user's configuration: how to reach a host, and what a
-failure means."""
+"""The system's ssh, with the user's configuration: how to reach a host, how to copy a
+directory there, and what a failure means."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
+from collections.abc import Callable
+from typing import IO
 
-from mooactor.cluster.launch.signals import unblock
-from mooactor.cluster.launch.starter import ORDER_ON_STDIN, SILENCE_S, UNHEARD
-from mooactor.cluster.launch.targets import LaunchError, Target
+from mooactor.cluster.launch.plan import LaunchError, Target
+from mooactor.cluster.launch.starter import FAILED, ORDER_ON_STDIN
 
-_FAILED = 255  # ssh's own exit code
+LOST = 255  # ssh's own exit code
 _NOT_EXECUTABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128  # a shell's
-# A connection over which nothing comes for so long is given up by both sides: the
-# starter ends then what it has started, and nobody should wait for its word.
+#: A connection over which nothing comes for so long is given up by both sides: the
+#: starter ends then what it has started.
+SILENCE_S = 60.0
 _LOOKS = 4
-_INTERVAL = f"ServerAliveInterval={SILENCE_S / _LOOKS:.0f}"
-_ALIVE = ("-o", _INTERVAL, "-o", f"ServerAliveCountMax={_LOOKS}")
 # No question is asked: nobody could answer for many hosts at once.
-_OPTIONS = ("-T", "-x", "-o", "BatchMode=yes", *_ALIVE)
-_NOT_IMPORTED = ("ImportError: ", "ModuleNotFoundError: ")
+_OPTIONS = (
+    "-T",
+    "-x",
+    *("-o", "BatchMode=yes"),
+    *("-o", f"ServerAliveInterval={SILENCE_S / _LOOKS:.0f}"),
+    *("-o", f"ServerAliveCountMax={_LOOKS}"),
+)
 _ADVICE = (
     ("Host key verification failed", "run ssh {name} once by hand and accept its key"),
     ("Permission denied", "give it your public key (ssh-copy-id), or load your agent"),
     ("Could not resolve", "check the name, or add it to ~/.ssh/config"),
 )
+EXCLUDED = (".git", ".venv", "runs", "__pycache__")  # what `copy` leaves here
+_POLL_S = 0.05
 
 
 def client(target: Target) -> list[str]:
@@ -48,72 +58,20 @@ def client(target: Target) -> list[str]:
 
 
 def words(target: Target, python: str) -> list[str]:
-    """The command that starts a `starter` on the target.
-
-    It is one line that every shell understands, and has nothing secret: all the rest
-    goes over stdin.
-    """
+    """The command that starts a `starter` on the target. It is one line that every
+    shell understands, and has nothing secret: all the rest goes over stdin."""
     command = [python, "-c", ORDER_ON_STDIN]
-    if not target.is_here:
-        line = f"exec {shlex.join(command)}"
-        command = [*client(target), "--", target.address, line]
-    return command
+    if target.is_here:
+        return command
+    return [*client(target), "--", target.address, f"exec {shlex.join(command)}"]
 
 
 def failure(target: Target, python: str, code: int, last: str) -> str:
-    """Why a starter on the target ended with this exit code, and the next step if the
-    starter itself could not run."""
-    return _no_starter(target, python, code, last) or _ended(code, last)
-
-
-def failure_to_start(target: Target, python: str, code: int, last: str) -> str:
-    """The same of a program that was never ready; the next step is in it, always."""
-    if found := _no_starter(target, python, code, last):
-        return found
-    if _signal_in(code):
-        step = "find out who sent it, such as a limit on memory, and try again"
-    elif last.startswith(_NOT_IMPORTED):
-        step = (
-            f"install mooactor and what it needs for {python} there, or name another "
-            "interpreter with --python"
-        )
-    elif last:
-        step = "mend that, and try again"
-    else:
-        step = f"run {python} -m mooactor doctor there by hand"
-    return f"{_ended(code, last)}; {step}"
-
-
-def loss(status: int) -> str | None:
-    """Why a starter's program on another host may not have ended with this exit status
-    of the ssh to it, as `subprocess` has it; None: that is the program's own."""
-    if status < 0:
-        number = signal.Signals(-status)
-        return f"the ssh to it was killed by signal {number} ({number.name})"
-    if status == _FAILED:
-        why = "ssh has lost the connection"
-    elif status == UNHEARD:
-        why = f"it had heard nothing of this command for {SILENCE_S:.0f} s"
-    else:
-        return None
-    return f"{why}, or it ended with exit code {status} of its own"
-
-
-def _ended(code: int, last: str) -> str:
-    if found := _signal_in(code):
-        return f"killed by signal {found} ({found.name})"
-    if code == UNHEARD:
-        return f"it had heard nothing of this command for {SILENCE_S:.0f} s"
-    return f"exit code {code}" + (f": {last}" if last else "")
-
-
-def _signal_in(code: int) -> signal.Signals | None:
-    """The signal that an exit code stands for, as a shell has it."""
-    return next((one for one in signal.Signals if one == code - _SIGNALLED), None)
-
-
-def _no_starter(target: Target, python: str, code: int, last: str) -> str | None:
-    if code == _FAILED and not target.is_here:
+    """Why a program on the target has ended, and the next step. `last`: what it has
+    printed last."""
+    if FAILED in last:
+        return last.partition(FAILED)[2]
+    if code == LOST and not target.is_here:
         name = _written(target)
         steps = (step.format(name=name) for sign, step in _ADVICE if sign in last)
         step = next(steps, f"check that {trial(target)} works")
@@ -125,7 +83,20 @@ def _no_starter(target: Target, python: str, code: int, last: str) -> str | None
         )
     if code == _NOT_EXECUTABLE:
         return f"{python} cannot be run there: name another interpreter with --python"
-    return None
+    if number := next((n for n in signal.Signals if n == code - _SIGNALLED), None):
+        return (
+            f"killed by signal {number} ({number.name}); find out who sent it, such as "
+            "a limit on memory, and try again"
+        )
+    if last.startswith(("ImportError: ", "ModuleNotFoundError: ")):
+        step = (
+            f"install mooactor and what it needs for {python} there, or name another "
+            "interpreter with --python"
+        )
+    else:
+        doctor = f"run {python} -m mooactor doctor there by hand"
+        step = "mend that, and try again" if last else doctor
+    return f"exit code {code}{last and f': {last}'}; {step}"
 
 
 def trial(target: Target) -> str:
@@ -138,27 +109,17 @@ def _written(target: Target) -> str:
     return port + (f"{target.user}@" if target.user else "") + target.address
 
 
-def host_name(target: Target) -> str:
-    """The name or address behind the one that the user's configuration may define.
+def own_address(target: Target) -> str:
+    """This machine's address on the way to the target, whose name the user's
+    configuration may define. Nothing is sent.
 
     Raises:
-      LaunchError: as `client` does.
+      LaunchError: there is no ssh here, or no way without a proxy.
     """
     asked = [*client(target), "-G", "--", target.address]
-    done = subprocess.run(asked, capture_output=True, text=True, preexec_fn=unblock)
-    for line in done.stdout.splitlines():
-        if line.startswith("hostname "):
-            return line.split()[1]
-    return target.address
-
-
-def own_address(target: Target) -> str:
-    """This machine's address on the way to the target. Nothing is sent.
-
-    Raises:
-      LaunchError: there is no way, or none without a proxy.
-    """
-    name = host_name(target)
+    said = subprocess.run(asked, capture_output=True, text=True).stdout.splitlines()
+    names = [line.split()[1] for line in said if line.startswith("hostname ")]
+    name = next(iter(names), target.address)
     try:
         for family, kind, *_, peer in socket.getaddrinfo(
             name, 9, type=socket.SOCK_DGRAM
@@ -171,4 +132,77 @@ def own_address(target: Target) -> str:
     raise LaunchError(
         f"host {target.name}: this machine has no direct way to {name}; name the "
         "address at which that host reaches this machine with --address"
+    )
+
+
+# -- --sync ------------------------------------------------------------------------
+
+
+def copy(targets: list[Target], there: str, wait: Callable[..., bool]) -> None:
+    """Copy the working directory to the targets with rsync, over the same ssh, at the
+    same time. Nothing is deleted there.
+
+    Args:
+      there: the directory on the hosts.
+      wait: as `Supervisor.wait`.
+
+    Raises:
+      LaunchError: rsync is missing, here or there, or failed.
+    """
+    source = os.getcwd()
+    if targets and shutil.which("rsync") is None:
+        raise LaunchError(
+            "--sync needs rsync, here and on the hosts: install it (Debian: apt-get "
+            "install rsync)"
+        )
+    if source in ("/", os.path.expanduser("~")):
+        raise LaunchError(
+            f"--sync would copy all of {source}: change to the directory of the program"
+        )
+    with contextlib.ExitStack() as stack:
+        copies = []
+        for target in targets:
+            errors = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            copies.append((target, _start_copy(target, source, there, errors), errors))
+            stack.callback(copies[-1][1].wait)
+            stack.callback(copies[-1][1].terminate)
+        wait(lambda: all(c.poll() is not None for _, c, _ in copies), every_s=_POLL_S)
+        failed = [
+            _why(target, each.returncode, errors)
+            for target, each, errors in copies
+            if each.returncode
+        ]
+    if failed:
+        raise LaunchError("; ".join(failed))
+
+
+def _start_copy(
+    target: Target, source: str, there: str, errors: IO[str]
+) -> subprocess.Popen[bytes]:
+    host = f"[{target.address}]" if ":" in target.address else target.address
+    words = [
+        *("rsync", "--archive", "--compress"),
+        *(f"--exclude={name}" for name in EXCLUDED),
+        f"--rsh={shlex.join(client(target))}",
+        f"--rsync-path=mkdir -p {shlex.quote(there)} && rsync",
+        *("--", f"{source}/", f"{host}:{there}/"),
+    ]
+    null = subprocess.DEVNULL
+    return subprocess.Popen(
+        words, stdin=null, stdout=null, stderr=errors, process_group=0
+    )
+
+
+def _why(target: Target, code: int, errors: IO[str]) -> str:
+    errors.seek(0)
+    said = errors.readlines()
+    if code == _NOT_FOUND or any("rsync: command not found" in line for line in said):
+        return (
+            f"host {target.name} has no rsync: install it there, or leave --sync away"
+        )
+    # rsync's last line only says where in its source it gave up.
+    first = next((line.strip() for line in said if line.strip()), "it said nothing")
+    return (
+        f"host {target.name}: rsync ended with exit code {code} ({first}): mend that, "
+        "or copy the program there yourself and leave --sync away"
     )

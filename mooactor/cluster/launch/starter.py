@@ -2,20 +2,15 @@
 """The program that a launcher sends to a host: it starts a program there, and ends it.
 
 It arrives on the stdin of a bare interpreter, over ssh or from this machine, so it uses
-nothing but the standard library. After it come a line of JSON, the order, and for as
-long as the launcher lives a line for each signal that it passes on. The end of stdin is
-the end of the launcher, or its wish: the program is ended, by force after a grace.
+nothing but the standard library. A line of JSON follows, the order, and then a line for
+each signal to pass on. The end of stdin is the end of the launcher, or its wish: the
+program gets SIGTERM, and SIGKILL after a grace. An order may name a silence after which
+the launcher counts as gone, too: sshd does not notice that a network is cut.
 
-The key comes with the order. It lies in a memory file of this process, whose path the
-program finds in MOOACTOR_KEY_FILE: only this user can open it, and it is gone when this
-process is.
-
-If the program is the user's, what it leaves behind ends with it, also in a session of
-its own: this process adopts its orphans. A `mooactor host` does so itself.
-
-A launcher that is silent for a minute counts as gone: it says something each ten
-seconds. The exit code is `UNHEARD` then, whatever that of the program: it was not told
-to end, and a launcher that was only stopped starts it again.
+The program has stdout and stderr of this process, and a session of its own, except in
+the foreground of the launcher's terminal. This process adopts what the program leaves
+behind, and kills it. The key lies in a memory file of this process, whose path the
+program finds in MOOACTOR_KEY_FILE: only this user can open it.
 """
 
 from __future__ import annotations
@@ -32,34 +27,32 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection
 from typing import Any
 
-FAILED = "mooactor starter: "  # begins the line on stdout that says what is missing
-# What the interpreter is started with, on one line for the shell of any user; even
-# Python 2 can read it, which has no -P. What lies in the working directory does not
-# take the place of modules: the user's own json.py, say.
+FAILED = "mooactor starter: "  # begins the line on stderr that says what is missing
+# One line, for the shell of any user and for any Python; Python 2 has no -P. What lies
+# in the working directory, such as the user's own json.py, is imported by nobody here.
 ORDER_ON_STDIN = (
     "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
-    "sys.version_info < (3, 11) and (sys.stdout.write("
+    "sys.version_info < (3, 11) and (sys.stderr.write("
     f'"{FAILED}" + sys.executable + " is Python " + sys.version.split()[0] + '
     '", and mooactor needs 3.11 or newer: name another interpreter with --python"'
-    "), sys.stdout.flush(), sys.exit(2)); "
+    "), sys.exit(2)); "
     "exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 )
 GRACE_S = 1.5  # from SIGTERM to SIGKILL, if the launcher names no other
-BEAT_S = 10.0  # between lines of a launcher that has nothing to say
-SILENCE_S = 60.0  # without one, its machine or the network is gone; sshd may not know
-UNHEARD = 121  # the exit code of a starter that nobody talks to any more
-# What mooactor cannot be imported without, and the names under which it is installed.
-_NEEDED = {m: m for m in ("cffi", "cloudpickle", "numpy")} | {"zmq": "pyzmq"}
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_KILLING_S, _LOOK_S = 1.0, 0.005  # what was killed may leave children of its own
-# What ends by itself. A session's agent and its janitor remove the session's files; a
-# shared connection of ssh's (ControlPersist) is the user's, and has other users.
-_SPARED_NAMES = (b"moo-agent\n", b"moo-janitor\n")
-_SPARED = re.compile(rb"mooactor\.host\.agent|^ssh: .*\[mux\]\0*$")  # command lines
+_KILLING_S, _LOOK_S = 1.0, 0.005  # what is killed may leave children of its own
+_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+# What ends by itself: agents and janitors, which remove a session's files, and a shared
+# connection of ssh's (ControlPersist), which has other users.
+_SPARED = re.compile(rb"^moo-(agent|janitor)\n|mooactor\.host\.agent|\nssh: .*\[mux\]")
 
 
 class Missing(Exception):
@@ -67,99 +60,21 @@ class Missing(Exception):
 
 
 def main() -> None:
-    """Obey the order on stdin; exit as the program does."""
-    order: dict[str, Any] = {}
+    """Obey the order on stdin; exit as the program does, with 128 + N after signal N,
+    or with 2 if it could not be started."""
+    order = json.loads(sys.stdin.buffer.readline())
     try:
-        order = read_order(sys.stdin.buffer.readline())
         words, environment = prepare(order)
     except Missing as missing:
-        if "host" in order:  # the launcher reads neither stdout nor stderr
-            print(f"mooactor run: host {order['host']}: {missing}", file=sys.stderr)
-        else:
-            print(f"{FAILED}{missing}", flush=True)
+        print(f"{FAILED}{missing}", file=sys.stderr)
         sys.exit(2)
-    code = Started(words, environment, adopts="host" in order).wait()
-    sys.stdout.flush()
-    os._exit(code)  # a thread still reads stdin, which an orderly exit stumbles over
-
-
-_ORDER: dict[str, tuple[type, ...]] = {
-    "cwd": (str,),
-    "path": (list,),
-    "version": (str,),
-    "wire": (str,),
-    "address": (str, type(None)),
-    "words": (list,),
-    "arguments": (list,),
-    "environment": (dict,),
-    "key": (str,),
-}
-
-
-def read_order(line: bytes) -> dict[str, Any]:
-    """The launcher's order, with the types that `prepare` expects.
-
-    Raises:
-      Missing: the line is none.
-    """
-    order = _read(line)
-    fields = {**_ORDER, **{key: (str,) for key in ("script", "host") if order.get(key)}}
-    for key, kinds in fields.items():
-        if type(order.get(key, ())) not in kinds:
-            raise Missing(f"the launcher's order is malformed: no {key}")
-    texts = [*order["path"], *order["words"], *order["arguments"]]
-    texts += [
-        *order["environment"].values(),
-        *order["environment"],
-        order["key"],
-        order["address"] or "",
-    ]
-    texts += [order["cwd"], order["version"], order["wire"], order.get("script") or ""]
-    if not order["words"] or not all(map(_is_text, texts)):
-        raise Missing("the launcher's order is malformed: there is something else")
-    return order
-
-
-def read_word(line: bytes) -> tuple[int | None, float | None]:
-    """A later line of the launcher's: the signal to pass on, and the grace.
-
-    Raises:
-      Missing: the line is none.
-    """
-    told = _read(line)
-    number, grace_s = told.get("signal"), told.get("grace_s")
-    if type(number) not in (int, type(None)) or not 0 < (number or 1) < 65:
-        raise Missing(f"there is no signal {number!r:.40}")
-    if type(grace_s) not in (int, float, type(None)):
-        raise Missing(f"there is no grace of {grace_s!r:.40} s")
-    if not 0 <= (grace_s or 0) <= SILENCE_S:
-        raise Missing(f"there is no grace of {grace_s} s")
-    return number, grace_s
-
-
-def _read(line: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
-    if type(found) is not dict:
-        raise Missing("the launcher's words are malformed: use one mooactor everywhere")
-    return found
-
-
-def _is_text(value: Any) -> bool:
-    """Whether the system takes it as an argument or a path."""
-    if type(value) is not str or "\0" in value:
-        return False
-    try:
-        os.fsencode(value)
-    except UnicodeEncodeError:
-        return False
-    return True
+    code = run(order, words, environment)
+    os._exit(code if code >= 0 else 128 - code)  # a thread still reads stdin
 
 
 def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """The words and the environment of the program, in its directory."""
+    """Enter the program's directory, and look for what it needs. Its words, and its
+    environment."""
     try:
         os.chdir(order["cwd"])
     except OSError as error:
@@ -167,33 +82,57 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
             f"the directory {order['cwd']} cannot be entered ({error.strerror}): make "
             "it there, copy it with --sync, or name another with --cwd"
         ) from None
-    given = order.get("variables", {})  # of the user's: nothing is filled in
-    path = [*order["path"], *filter(None, [given.get("PYTHONPATH")])]
-    path = os.pathsep.join(path).split(os.pathsep) if path else []
-    difference = check_mooactor(path, order["version"], order["wire"])
-    if difference and "host" not in order:  # the host's agent has said it already
-        print(f"mooactor: {difference}", file=sys.stderr, flush=True)
-    script = order.get("script")
+    check_mooactor(order["path"], order["wire"])
+    script = order["script"]
     if script and not os.path.isfile(script):
         raise Missing(
             f"there is no script {script} in {os.getcwd()}: copy it there, or use "
             "--sync"
         )
     address = order["address"] or _launcher()
-    values = {"ADDRESS": address, "PYTHON": sys.executable}
-    words = [_filled(word, values) for word in order["words"]] + order["arguments"]
-    more = {name: _filled(text, values) for name, text in order["environment"].items()}
-    more["MOOACTOR_KEY_FILE"] = key_file(order["key"])
-    if path:
-        more["PYTHONPATH"] = os.pathsep.join(path)
-    environment = {**os.environ, **given, **more}
+    words = [word.replace("{ADDRESS}", address) for word in order["words"]]
+    values = {
+        name: v.replace("{ADDRESS}", address) for name, v in order["values"].items()
+    }
+    environment = {**os.environ, **order["variables"], **values}
     environment.pop("MOOACTOR_KEY", None)
-    return words, environment
+    file = os.memfd_create("mooactor-key")
+    os.fchmod(file, 0o600)
+    os.write(file, order["key"].encode() + b"\n")
+    environment["MOOACTOR_KEY_FILE"] = f"/proc/{os.getpid()}/fd/{file}"
+    if order["path"]:
+        environment["PYTHONPATH"] = os.pathsep.join(order["path"])
+    return [sys.executable, *words, *order["arguments"]], environment
 
 
-def _filled(word: str, values: dict[str, str]) -> str:
-    """With ADDRESS and PYTHON of this host, which the launcher does not know."""
-    return re.sub(r"\{([A-Z]+)\}", lambda found: values.get(found[1], found[0]), word)
+def check_mooactor(path: list[str], wire: str) -> None:
+    """Look for a mooactor that speaks this version of the wire; nothing of it is
+    imported."""
+    sys.path[:0] = path
+    found = importlib.util.find_spec("mooactor")
+    if found is None or found.origin is None:
+        what = "no mooactor: install it there"
+    elif (here := wire_of(os.path.dirname(found.origin))) != wire:
+        what = (
+            f"a mooactor that speaks version {here} of the wire, and that of the "
+            f"launching machine speaks {wire}: install the same mooactor on both"
+        )
+    else:
+        return
+    raise Missing(
+        f"{sys.executable} has {what}, or name another interpreter with --python"
+    )
+
+
+def wire_of(folder: str) -> str:
+    """The version of what the mooactor in this folder says to other processes, and to
+    other hosts: ``7.1``."""
+    found = []
+    for module, name in (("envelope", "VERSION"), ("frames", "WIRE")):
+        with contextlib.suppress(OSError):
+            with open(os.path.join(folder, "control", f"{module}.py")) as file:
+                found += re.findall(rf"^{name} = (\d+)", file.read(), re.M)
+    return ".".join(found) or "unknown"
 
 
 def _launcher() -> str:
@@ -207,167 +146,72 @@ def _launcher() -> str:
     return f"[{words[0]}]" if ":" in words[0] else words[0]
 
 
-def check_mooactor(path: list[str], version: str, wire: str) -> str:
-    """A sentence on the versions if mooactor is another one here, but speaks the same
-    wire; else nothing. Nothing of it is imported.
-
-    Raises:
-      Missing: there is none, it speaks another version of the wire, or it lacks what it
-        needs.
-    """
-    sys.path[:] = path + [entry for entry in sys.path if entry]
-    found = importlib.util.find_spec("mooactor")
-    if found is None or found.origin is None:
-        raise Missing(
-            f"{sys.executable} has no mooactor: install it there, or name another "
-            "interpreter with --python"
-        )
-    folder = os.path.dirname(found.origin)
-    here = _constant(found.origin, "__version__") or "of an unknown version"
-    wire_here = wire_of(folder)
-    both = (
-        f"{sys.executable} has mooactor {here}, and the launching machine has {version}"
-    )
-    if wire_here != wire:
-        raise Missing(
-            f"{both}, which speak versions {wire_here} and {wire} of the wire: install "
-            "the same mooactor on both, or name another interpreter with --python"
-        )
-    lacks = [name for module, name in _NEEDED.items() if not _is_there(module)]
-    if lacks:
-        raise Missing(
-            f"{sys.executable} has mooactor, but not {' and '.join(lacks)}, which "
-            "mooactor needs: install that there, or name another interpreter with "
-            "--python"
-        )
-    return "" if here == version else f"{both}; both speak version {wire} of the wire"
-
-
-def _is_there(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
-
-
-def wire_of(folder: str) -> str:
-    """The version of what the mooactor in this folder says to other processes, and to
-    other hosts: ``7.1``."""
-    calls = _constant(os.path.join(folder, "control", "envelope.py"), "VERSION")
-    hosts = _constant(os.path.join(folder, "control", "frames.py"), "WIRE")
-    return f"{calls}.{hosts}" if calls and hosts else "unknown"
-
-
-def _constant(path: str, name: str) -> str | None:
-    """The value of a constant of a module that is not imported."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = re.search(rf'^{name} = "?([\w.+-]+)"?', file.read(), re.M)
-    except OSError:
-        return None
-    return found[1] if found else None
-
-
-def key_file(key: str) -> str:
-    """The path of a new memory file with the key; it lasts as long as this process."""
-    file = os.memfd_create("mooactor-key")
-    os.fchmod(file, 0o600)
-    os.write(file, key.encode() + b"\n")
-    return f"/proc/{os.getpid()}/fd/{file}"
-
-
-class Started:
-    """The program, in a process group of its own, for as long as stdin is open.
-
-    Args:
-      adopts: its orphans become children of this process, and end with it.
-    """
-
-    def __init__(
-        self, words: list[str], environment: dict[str, str], *, adopts: bool
-    ) -> None:
-        self._grace_s = GRACE_S
-        self._libc, self._me = ctypes.CDLL(None), os.getpid()
-        self._adopts, self._strangers = adopts, children()
-        if adopts:
-            self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            preexec_fn=self._die_with_parent,
-            start_new_session=True,
-        )
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, _: self._pass_on(number))
-        # Slurm without cgroups sends a job's notice to every process of the job.
-        for number in (signal.SIGUSR1, signal.SIGUSR2):
+def run(order: dict[str, Any], words: list[str], environment: dict[str, str]) -> int:
+    """Start the program, and pass on to it what stdin says, until it has ended. Its
+    exit code, -N after signal N."""
+    libc, me, strangers = ctypes.CDLL(None), os.getpid(), children()
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # The launcher says what becomes of the program. Others signal this process beside
+    # the program itself: a terminal, a batch system. No handler outlives an exec.
+    for number in _SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
-        self._heard = time.monotonic()
-        self._unheard = False
-        for work in (self._obey, self._listen_for_silence):
-            threading.Thread(target=work, daemon=True).start()
 
-    def _die_with_parent(self) -> None:
-        # In the child, before the program: this process may be killed, too.
-        self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != self._me:
+    def die_with_parent() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != me:
             os._exit(1)
 
-    def wait(self) -> int:
-        """The exit code of the program, 128 + N after signal N, as a shell says it, or
-        `UNHEARD`. Nothing of its process group is left, nor an orphan that this
-        process has adopted."""
-        reap_orphans({self._process.pid}, wait=True)
-        with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        if self._adopts:
-            kill_orphans({self._process.pid, *self._strangers})
-        code = self._process.wait()  # only now: nobody else has had its pid so far
-        if self._unheard:
-            return UNHEARD
-        return code if code >= 0 else 128 - code
+    program = subprocess.Popen(
+        words,
+        stdin=order["stdin"] or subprocess.DEVNULL,
+        env=environment,
+        preexec_fn=die_with_parent,
+        start_new_session=not order["foreground"],
+    )
+    kill = os.kill if order["foreground"] else os.killpg
 
-    def _obey(self) -> None:
-        with contextlib.suppress(Missing):  # what is malformed counts as the end
+    def end(grace_s: float = GRACE_S) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(program.pid, signal.SIGTERM)
+            time.sleep(grace_s)
+            kill(program.pid, signal.SIGKILL)
+
+    def obey() -> None:
+        grace_s = GRACE_S
+        with contextlib.suppress(ValueError, OSError):
             for line in sys.stdin.buffer:
-                self._heard = time.monotonic()
-                number, grace_s = read_word(line)
-                self._grace_s = self._grace_s if grace_s is None else grace_s
-                if number is not None:
-                    self._pass_on(number)
-        self._end()
+                signal.setitimer(signal.ITIMER_REAL, order["silence_s"])
+                told = json.loads(line)
+                grace_s = told.get("grace_s", grace_s)
+                if "signal" in told:
+                    os.kill(program.pid, told["signal"])
+        end(grace_s)
 
-    def _listen_for_silence(self) -> None:
-        while (left := self._heard + SILENCE_S - time.monotonic()) > 0:
-            time.sleep(left)
-        self._unheard = True
-        self._end()
-
-    def _end(self) -> None:
-        self._pass_on(signal.SIGTERM)
-        time.sleep(self._grace_s)
+    signal.signal(signal.SIGALRM, lambda *_: end())
+    signal.setitimer(signal.ITIMER_REAL, order["silence_s"])
+    threading.Thread(target=obey, daemon=True).start()
+    while True:  # orphans that end meanwhile are reaped
+        pid, status = os.wait()
+        if pid == program.pid:
+            break
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    if not order["foreground"]:
         with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _pass_on(self, number: int) -> None:
-        with contextlib.suppress(OSError):
-            os.kill(self._process.pid, number)  # `send_signal` would reap it
+            os.killpg(program.pid, signal.SIGKILL)
+    kill_orphans(strangers)
+    return os.waitstatus_to_exitcode(status)
 
 
-def reap_orphans(own: Collection[int], *, wait: bool) -> None:
-    """Reap the children of this process that have ended, but none of its `own`: those
-    have others that wait for them. With `wait`, until one of them has ended."""
-    options = os.WEXITED | os.WNOWAIT | (0 if wait else os.WNOHANG)
-    with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitid(os.P_ALL, 0, options)) and ended.si_pid not in own:
-            os.waitpid(ended.si_pid, 0)
-
-
-def kill_orphans(own: Collection[int]) -> None:
-    """Kill the children of this process, and those that become its own thereby; not its
-    `own`, and not what ends by itself. What does not die in a second is left."""
+def kill_orphans(strangers: set[int]) -> None:
+    """Kill the children of this process, and those that become its own thereby; but no
+    `strangers`, nor what ends by itself. What does not die in a second is left."""
     latest = time.monotonic() + _KILLING_S
     while time.monotonic() < latest:
-        others = [pid for pid in children() if pid not in own and _lives(pid)]
-        orphans = [pid for pid in others if not _is_spared(pid)]
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        orphans = [pid for pid in children() - strangers if not _is_spared(pid)]
         if not orphans:
             return
         for pid in orphans:
@@ -376,33 +220,24 @@ def kill_orphans(own: Collection[int]) -> None:
         time.sleep(_LOOK_S)
 
 
-def children() -> list[int]:
-    """The pids of this process's children, as /proc has them: it may be that of another
-    pid namespace. A shell that has become this process may have left it some."""
-    found: list[int] = []
+def children() -> set[int]:
+    """The pids of this process's children, as /proc has them. A shell that has become
+    this process may have left it some."""
+    found: set[int] = set()
     for path in glob.glob("/proc/self/task/*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
-            with open(path, "rb") as file:
-                found += map(int, file.read().split())
+            with open(path) as file:
+                found.update(map(int, file.read().split()))
     return found
-
-
-def _lives(pid: int) -> bool:
-    """Whether it is a child of this process, and lives. A dead one is reaped."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == 0
-    except ChildProcessError:
-        return False
 
 
 def _is_spared(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/comm", "rb") as name:
             with open(f"/proc/{pid}/cmdline", "rb") as words:
-                found = name.read() in _SPARED_NAMES or _SPARED.search(words.read())
+                return bool(_SPARED.search(name.read() + words.read()))
     except OSError:
         return False
-    return bool(found)
 
 
 if __name__ == "__main__":

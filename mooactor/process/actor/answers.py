@@ -50,20 +50,23 @@ from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import context
+from mooactor.process.deaths import StartedCalls
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
-from mooactor.process.started import StartedCalls
+from mooactor.process.objects.holds import NOTHING, Unsent
+from mooactor.process.objects.table import Stored
 
 _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
 
 
 class Encoded(NamedTuple):
     """A result as it is sent: the payload, its flags, and what both are made of, which
-    a third process may get, too."""
+    a third process may get, too; and what it lends."""
 
     payload: bytes
     flags: int
-    parts: tuple[bytes, codec.Buffers, Borrowing, bytes] | None
+    parts: tuple[bytes, codec.Buffers, Borrowing] | Stored | None
+    unsent: Unsent = NOTHING
 
 
 class Answers(abc.ABC):
@@ -97,18 +100,18 @@ class Answers(abc.ABC):
             problem = self._snapshot(job)
             if problem is not None:
                 if encoded is not None:
-                    self._withdraw(job, encoded)
+                    encoded.unsent.take_back()
                 self.reply_error(job, problem)
                 return
         late = job.deadline is not None and perf_counter() > job.deadline
         if late and not job.flags & envelope.ONE_WAY:
             if encoded is not None:
-                self._withdraw(job, encoded)
+                encoded.unsent.take_back()
             self.reply_error(job, self._late(job))
             return
         encoded = encoded or self.encoded(job, value)
         if encoded is not None:
-            self._finish(job, *encoded)
+            self._finish(job, encoded.payload, encoded.flags, encoded.parts)
 
     def _late(self, job: Job) -> errors.CallTimeout:
         """In place of a result that is not in time, perhaps what a method returned that
@@ -174,13 +177,24 @@ class Answers(abc.ABC):
         later."""
         if value is None or job.flags & envelope.ONE_WAY:
             return Encoded(b"", envelope.EMPTY, None)
+        parts, unsent = self.parts, Unsent()
         alone = (job.sender, job.call_id) not in self._forwards
         try:
-            borrowing = Borrowing(self.parts.borrows, job.sender, alone=alone)
+            borrowing = Borrowing(parts.borrows, job.sender, alone=alone)
             data, buffers = borrowing.note(codec.encode, value)
+            stays = not borrowing.laid_out and parts.results.stays(buffers, job.sender)
+            if stays and borrowing.defines:  # others need the definitions, too
+                borrowing = Borrowing(parts.borrows, job.sender, alone=False)
+                data, buffers = borrowing.note(codec.encode, value)
+            if stays:
+                kept, payload, flags = parts.results.store(
+                    data, buffers, borrowing, job.sender, unsent
+                )
+                return Encoded(payload, flags, kept, unsent)
             payload, flags = data, 0
             if buffers:
-                payload = self.parts.payloads.attach(data, buffers, job.sender)
+                payload = parts.payloads.attach(data, buffers, job.sender)
+                unsent.append((parts.payloads.take_back, payload))
                 flags = envelope.ATTACHED
         except errors.MooError as error:
             error.delivered = True  # it was only the result that could not be sent
@@ -189,21 +203,14 @@ class Answers(abc.ABC):
         except BaseException as error:
             self.reply_error(job, self._unpicklable(job, "result", value, error))
             return None
-        attached = payload
-        payload, flags = borrowing.issue(job.sender, payload, flags)
-        return Encoded(payload, flags, (data, buffers, borrowing, attached))
-
-    def _withdraw(self, job: Job, encoded: Encoded) -> None:
-        """A result is not sent after all."""
-        if encoded.parts is not None:
-            _, _, borrowing, attached = encoded.parts
-            borrowing.recall(job.sender)
-            if encoded.flags & envelope.ATTACHED:
-                self.parts.payloads.take_back(attached)
+        payload, flags = borrowing.issue(job.sender, payload, flags, unsent)
+        return Encoded(payload, flags, (data, buffers, borrowing), unsent)
 
     def _unpicklable(
         self, job: Job, what: str, value: Any, error: BaseException
-    ) -> TypeError:
+    ) -> Exception:
+        if isinstance(error, MemoryError):
+            return error  # pickling is all right
         kind = inspection.short_name_of(type(value))
         refusal = TypeError(
             f"the {what} of {self.name_of(job)} (a {kind}) cannot be pickled: "
@@ -235,7 +242,7 @@ class Answers(abc.ABC):
         data = borrowing.note(codec.encode_error, error, where)
         flags = envelope.ERROR | (envelope.LAST if job.flags & envelope.STREAM else 0)
         payload, flags = borrowing.issue(job.sender, data, flags)
-        self._finish(job, payload, flags, (data, [], borrowing, b""))
+        self._finish(job, payload, flags, (data, [], borrowing))
 
     def _finish(self, job: Job, payload: bytes, flags: int, encoded: Any) -> None:
         if job.answered:
@@ -260,7 +267,10 @@ class Answers(abc.ABC):
         if flags & envelope.EMPTY:
             self.parts.sender.post(target, envelope.VALUE, token, codec.encode(None)[0])
             return
-        payload, buffers, borrowing, _ = encoded
+        if isinstance(encoded, Stored):
+            self.parts.handovers.send_stored(encoded, target, token)
+            return
+        payload, buffers, borrowing = encoded
         try:
             if buffers:
                 payload = self.parts.payloads.attach(payload, buffers, target)

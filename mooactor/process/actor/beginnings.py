@@ -136,8 +136,8 @@ class Beginnings(Answers):
         """All arguments, which came as one value."""
         ((token, future),) = job.needs
         self.parts.values.forget(token)
-        args, kwargs = future.unwrap()
-        return args, kwargs
+        decoded = future.unwrap()
+        return decoded if job.flags & envelope.KWARGS else (decoded, {})
 
     def _fill(
         self, job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -11,27 +11,28 @@ of the end. What takes longer is named, and cut.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import io
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mooactor.control.complaints import complain
 
-_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
 #: Those that were open before the fork, in modules that were imported then.
 _earlier: list[Any] = []
 
 
-def find_files() -> None:
-    """Note the files of this process, for those that are forked from it."""
+def find_files(objects: Iterable[Any]) -> None:
+    """Note the files among these, for processes that are forked from this one."""
     # Not `isinstance`, which may run code of theirs.
-    _earlier[:] = [file for file in gc.get_objects() if issubclass(type(file), _FILES)]
+    _earlier[:] = [file for file in objects if issubclass(type(file), FILES)]
 
 
 def finalize(
@@ -51,7 +52,8 @@ def finalize(
     seconds = max(0.75 * grace_s, grace_s - 0.2)
     limit = threading.Timer(min(seconds, threading.TIMEOUT_MAX), cut)
     limit.daemon = True
-    limit.start()
+    with contextlib.suppress(RuntimeError):  # no room for a thread: the agent cuts it
+        limit.start()
     steps: tuple[tuple[str, Callable[[], Any]], ...] = (
         (doing[0], lambda: (drop(), gc.collect())),
         ("a thread", lambda: _join_threads(doing) if wait else None),
@@ -79,7 +81,7 @@ def _join_threads(doing: list[str]) -> None:
 def _flush_files() -> None:
     """Those that nobody has closed: in globals, for instance."""
     for file in (*gc.get_objects(), *_earlier):
-        if issubclass(type(file), _FILES):
+        if issubclass(type(file), FILES):
             try:
                 if not file.closed:
                     file.flush()

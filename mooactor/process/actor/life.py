@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from mooactor import errors
@@ -16,8 +17,8 @@ from mooactor.control import codec, script
 from mooactor.control.complaints import complain
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
-from mooactor.process import dump, parcel
-from mooactor.process.actor import breakpoints, namespaces, threads
+from mooactor.process import parcel, signals
+from mooactor.process.actor import debugger, namespaces, threads
 from mooactor.process.actor.concurrent import ConcurrentWorker
 from mooactor.process.actor.finalize import finalize
 from mooactor.process.actor.serial import SerialWorker
@@ -33,6 +34,7 @@ from mooactor.process.supervision import Restart
 from mooactor.tensors.network import Network
 
 _GRACE_S = 3.0  # for what is done after `on_stop`, if nobody says otherwise
+_FETCHING_S = 30.0  # the same, for others to fetch its results
 _FIRST_PARCEL = 4  # the number of the first parcel's descriptor
 #: The agent takes no larger frames, and the type and the text are what matters.
 _MAX_FAILURE_BYTES = 1 << 20
@@ -83,9 +85,13 @@ def _finalize(worker: Worker, *, wait: bool = True) -> None:
     def drop() -> None:
         worker.instance = None
 
-    grace_s = worker.parts.agent.grace_s
-    grace_s = _GRACE_S if grace_s is None else grace_s
+    parts, start = worker.parts, perf_counter()
+    told_s = parts.agent.grace_s
+    parts.results.ask_holders()
+    grace_s = _GRACE_S if told_s is None else told_s
     finalize(worker.label, drop, grace_s, wait=wait)
+    fetching_s = _FETCHING_S if told_s is None else told_s
+    parts.poller.wait(parts.results.all_fetched, start + fetching_s)
 
 
 def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
@@ -108,7 +114,7 @@ def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
     threads.tell_libraries()
     set_current_runtime(runtime)
     runtime.agent.on_agent_lost = lambda: os._exit(1)
-    dump.describe(life["label"], dump.of_session)
+    signals.describe_process(life["label"], signals.lines_of_session)
     return runtime
 
 
@@ -148,7 +154,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     runtime.housekeeper.look_from_now_on()
     worker.current = _birth_context(worker)
     context.set(worker.current)
-    breakpoints.install(runtime.directory, worker.label)
+    debugger.install(runtime.directory, worker.label)
     args = tuple(_resolved(runtime, arg) for arg in args)
     kwargs = {key: _resolved(runtime, arg) for key, arg in kwargs.items()}
     worker.instance = worker.construct(partial(_made, worker, cls, args, kwargs))

@@ -11,7 +11,7 @@ from typing import Any
 
 from mooactor.errors import MooError
 from mooactor.process.objects.future import Future, Reply
-from mooactor.process.objects.transfer import Transfer
+from mooactor.process.objects.inbound import Transfer
 
 _ONCE = ((),)
 

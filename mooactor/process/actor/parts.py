@@ -13,6 +13,7 @@ from mooactor.process.housekeeper import Housekeeper
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.payloads import Payloads
+from mooactor.process.objects.results import Results
 from mooactor.process.objects.values import Values
 from mooactor.process.poller import Poller
 
@@ -33,6 +34,7 @@ class Parts(Protocol):
     payloads: Payloads
     values: Values
     handovers: Handovers
+    results: Results
     borrows: Borrows
     # the host's agent, for snapshots and the end
     agent: AgentClient

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mooactor.control import bodies, envelope, script
 from mooactor.control.sender import Sender
-from mooactor.process.objects.holds import claiming
-from mooactor.process.objects.unsent import Unsent
-from mooactor.tensors import receiver
+from mooactor.process.objects.holds import Unsent, claiming
+from mooactor.tensors import codec
 
 if TYPE_CHECKING:
     from mooactor.process.objects.audit import Audit
@@ -119,7 +118,15 @@ class Borrowing:
     keeps. Not `alone`: the pickle may be sent to others as well.
     """
 
-    __slots__ = ("_borrows", "_borrower", "_alone", "_met", "keys")
+    __slots__ = (
+        "_borrows",
+        "_borrower",
+        "_alone",
+        "_met",
+        "keys",
+        "laid_out",
+        "defines",
+    )
 
     def __init__(
         self, borrows: Borrows, borrower: int | None = None, *, alone: bool = True
@@ -129,6 +136,8 @@ class Borrowing:
         self._alone = alone
         self._met: list[tuple[Hold, Future | None]] | None = None
         self.keys: set[str] = set()  # of the script's definitions that went along
+        # Whether it is of use to the borrower alone: see `tensors.codec`, `script`.
+        self.laid_out = self.defines = False
 
     def note(self, encode: Callable[..., T], *args: Any) -> T:
         """`encode(*args)`, which pickles; the Refs that it meets are added."""
@@ -137,11 +146,14 @@ class Borrowing:
         before, _here.borrowing = _here.borrowing, self
         pickle_for = script.pickle_for
         target = pickle_for.replace(self._borrower if self._alone else None, self.keys)
+        met, pickle_for.met = pickle_for.met, False
         try:
             return encode(*args)
         finally:
             _here.borrowing = before
             pickle_for.replace(*target)
+            self.defines |= pickle_for.met and self._alone
+            pickle_for.met |= met
 
     def __bool__(self) -> bool:
         """Whether there are any Refs."""
@@ -152,6 +164,12 @@ class Borrowing:
         if self._met is None:
             self._met = []
         self._met.append((hold, future))
+
+    def of(self, hold: Hold, others: Borrowing | None) -> Borrowing:
+        """Those of `others`, behind `hold`; returns this."""
+        met = None if others is None else others._met
+        self._met = [(hold, None), *(met or ())]
+        return self
 
     def issue(
         self, borrower: int, payload: bytes, flags: int, unsent: Unsent | None = None
@@ -197,7 +215,10 @@ def borrowing_in_progress() -> Borrowing | None:
 
 def _sole_receiver() -> int | None:
     borrowing = _here.borrowing
-    return None if borrowing is None or not borrowing._alone else borrowing._borrower
+    if borrowing is None or not borrowing._alone:
+        return None
+    borrowing.laid_out = True
+    return borrowing._borrower
 
 
-receiver.learn(_sole_receiver)
+codec.ask_for_receiver(_sole_receiver)

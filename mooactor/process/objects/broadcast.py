@@ -10,25 +10,37 @@ first two, their holders serve the next four, and so on.
 A process that was told to take a value from a holder reports when it has it, and asks
 here if it cannot have it there, or if the holder is silent; until then the value stays.
 A holder that did not give a value is dismissed, and the next process of its host that
-needs the value becomes the holder. `relay` is the receiving side.
+needs the value becomes the holder.
+
+`Relay` is the receiving side: values taken from a holder, and held for others.
+
+A holder may be busy for long, in a method that runs: while it keeps a value, the
+housekeeper reads its inbox every `LOOK_S`, so it answers all the same. A holder to
+which the value is still on its way says so. One from which nothing comes for
+`PATIENCE_S` holds its GIL, was stopped, or has not read yet that it is the holder; the
+receiver asks the owner then, which sends the value another way. If it comes twice, the
+second is dropped.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from mooactor import errors
-from mooactor.control import bodies, envelope
+from mooactor.control import bodies, codec, envelope
+from mooactor.control.keys import actor_of
+from mooactor.control.links import Links
 from mooactor.control.sender import Sender
-from mooactor.process.objects.living import Living
+from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.objects.future import Reply
+from mooactor.process.objects.holds import Hold, Living, Unsent
+from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
-from mooactor.process.objects.unsent import Unsent
-
-if TYPE_CHECKING:
-    from mooactor.process.objects.payloads import Payloads
 
 
 class BroadcastTree:
@@ -45,10 +57,10 @@ class BroadcastTree:
         self._told = set[int]()  # last: see `__del__`
 
     def source(self, host: bytes, target: int) -> tuple[int, bool]:
-        """The process from which `target`, on `host`, takes it, 0 for here; and whether
-        `target` is the holder from now on."""
+        """The process from which `target`, on `host`, takes it, 0 for here, perhaps
+        itself; and whether `target` is the holder from now on."""
         holder = self.holders.get(host, 0)
-        if holder and holder != target:
+        if holder:
             return holder, False
         if host not in self._order:
             self._order.append(host)
@@ -197,6 +209,7 @@ class Broadcaster:
         unsent = Unsent()
         try:
             payload, flags = stored.payload_for(target, unsent)
+            flags |= stored.flags
             if tree is not None:
                 payload = bodies.pack_numbers(tree.number) + payload
                 flags |= envelope.KEEP
@@ -234,13 +247,15 @@ class Broadcaster:
     def connection_broke(self, process_id: int) -> list[tuple[int, int]]:
         """A connection with a process broke, and that lives. It may not know what it
         was given to keep: it is dismissed. Returns (receiver, token) of all that it was
-        to send, for `retry`. As a receiver it is forgotten."""
+        to send, for `retry`. As a receiver from others it is forgotten."""
+        entries = list(self._waiting.items())
         for tree in self._trees.all():
             if process_id in tree.holders.values():
                 self._dismiss(tree, process_id)
         self.process_lost(process_id)
-        entries = list(self._waiting.items())
-        return [(entry[1], token) for token, entry in entries if entry[2] == process_id]
+        again = {token: entry for token, entry in entries if entry[2] == process_id}
+        self._waiting.update(again)
+        return [(entry[1], token) for token, entry in again.items()]
 
     def process_lost(self, process_id: int) -> None:
         """A process died: forget it as holder and as receiver."""
@@ -253,3 +268,324 @@ class Broadcaster:
 
     def close(self) -> None:
         self._waiting.clear()
+
+
+#: How long a receiver waits for the first answer of a holder, and for each further one.
+PATIENCE_S = 0.5
+#: Between two looks at the inbox, if all threads are busy. Few enough to cost nothing,
+#: as the value may be kept for hours.
+LOOK_S = 0.02
+_DROPPED_KEPT = 1024
+
+
+class Key(NamedTuple):
+    """A value: its owner, and its number there."""
+
+    owner: int
+    number: int
+
+
+class Asked:
+    """The holder asked for a value, and what came from there."""
+
+    def __init__(self, holder: int, key: Key) -> None:
+        self.holder = holder
+        self.key = key
+        self.heard = False  # lately: it will have the value
+        self.answered = False  # the value is under way from there
+
+    @property
+    def owner(self) -> int:
+        return self.key.owner
+
+
+class Kept:
+    """A value that others may ask for: None until it is here."""
+
+    def __init__(self) -> None:
+        self.stored: Stored | None = None
+        self.asks: list[tuple[int, int]] = []  # (process, token) that wait for it
+
+
+class Relay:
+    """Methods run in the poller's thread, and some in the housekeeper's."""
+
+    def __init__(
+        self,
+        links: Links,
+        sender: Sender,
+        payloads: Payloads,
+        later: Callable[[float, Callable[[], None]], None],
+        drain: Callable[[], object],
+    ) -> None:
+        """`later`: call in so many seconds, in the housekeeper's thread. `drain`:
+        handle the records that have come, if no other thread does."""
+        self._links = links
+        self._sender = sender
+        self._payloads = payloads
+        self._later = later
+        self._drain = drain
+        self._will_look = False
+        self._asked: dict[int, Asked] = {}  # by token
+        self._keys: dict[int, Key] = {}  # by token: to be kept once it is here
+        self._kept: dict[Key, Kept] = {}
+        self._dropped: OrderedDict[Key, None] = OrderedDict()  # lately
+
+    def __len__(self) -> int:
+        return len(self._asked) + len(self._kept)
+
+    # -- values for this process -------------------------------------------
+
+    def on_redirect(self, record: envelope.Record) -> None:
+        """Take a value from a holder."""
+        holder, number = bodies.numbers(record.payload, 2)
+        token, owner = record.call_id, record.sender
+        key = Key(owner, number)
+        if record.flags & envelope.KEEP:
+            self.expect(token, key)
+        link = self._links.link(
+            actor_of(holder), holder & 0xFFFF, "the holder of a value", watch=True
+        )
+        if link.cause is not None or link.process_id != holder:
+            self._post_retry(owner, token, holder)
+            return
+        self._ask(token, Asked(holder, key))
+
+    def _ask(self, token: int, asked: Asked) -> None:
+        """Ask, perhaps once more; a value that comes twice is dropped."""
+        self._asked[token] = asked
+        payload = bodies.pack_numbers(*asked.key)
+        self._sender.post(asked.holder, envelope.ASK, token, payload)
+        self._later(PATIENCE_S, partial(self._check, token, asked))
+
+    def _check(self, token: int, asked: Asked) -> None:
+        """Whether the holder has answered. In the housekeeper's thread."""
+        self._drain()
+        if self._asked.get(token) is not asked or asked.answered:
+            return
+        if asked.heard:
+            asked.heard = False
+            self._ask(token, asked)
+        else:
+            self.ask_owner(token)
+
+    def answered(self, token: int, process_id: int) -> None:
+        """The record of a value has come; its data follows."""
+        asked = self._asked.get(token)
+        if asked is not None and asked.holder == process_id:
+            asked.answered = True
+
+    def expect(self, token: int, key: Key) -> None:
+        """Keep the value that will come as `token`."""
+        self._keys[token] = key
+        self._dropped.pop(key, None)
+        self._keep(key)
+
+    def arrived(self, token: int, reply: Reply) -> None:
+        """It is here, and was not used yet."""
+        self._taken(token)
+        key = self._keys.get(token)
+        kept = None if key is None else self._kept.get(key)
+        if kept is not None:
+            made = kept.stored or self._stored(reply)
+            if kept.stored is None:  # no call
+                kept.stored = made
+            self._answer(kept, kept.stored)
+        self._keys.pop(token, None)
+
+    def _taken(self, token: int) -> None:
+        """No holder is to send it any more, which its owner is told. It may be told
+        twice: what is cut short is done again."""
+        asked = self._asked.get(token)
+        if asked is not None:
+            self._sender.post(asked.owner, envelope.TAKEN, token)
+            self._asks_no_more(token, asked)
+
+    def _asks_no_more(self, token: int, asked: Asked) -> None:
+        """After its owner was told. That may have named another holder meanwhile, which
+        the poller's thread has asked, while the housekeeper's is here: that stays."""
+        if token in self._asked and self._asked[token] is asked:  # no call
+            del self._asked[token]
+
+    def _stored(self, reply: Reply) -> Stored:
+        borrowing = self._own_borrowing(reply)
+        return Stored(self._payloads, bytes(reply.payload), reply.buffers, borrowing)
+
+    def _own_borrowing(self, reply: Reply) -> Borrowing | None:
+        """A kept value holds the values of the Refs in it by holds of its own: decoding
+        the reply gives its borrows back."""
+        if reply.claims is None:
+            return None
+        borrows = self._payloads.borrows
+        me, borrowing = borrows.process_id, Borrowing(borrows)
+        for owner, number in reply.claims.borrows():
+            hold = Hold(borrows, owner, number, me)
+            borrows.lend(hold, me)
+            borrows.arrived(hold)
+            borrowing.add(hold)
+        return borrowing
+
+    def knows(self, token: int) -> bool:
+        """Whether it comes from a holder, or must be kept for others."""
+        return token in self._asked or token in self._keys
+
+    def asks_holder(self, token: int) -> bool:
+        """Whether a holder is to send it, as its owner has said."""
+        return token in self._asked
+
+    def does_not_come(self, token: int, error: BaseException | None) -> None:
+        """It does not come from its owner either. The processes that wait for it here
+        ask that, unless `error` says that nothing comes from there."""
+        key = self._keys.get(token)
+        if key is not None:
+            self._forget(key, error)
+            self._keys.pop(token, None)
+
+    def ask_owner(self, token: int) -> None:
+        """A holder did not give it."""
+        asked = self._asked.get(token)
+        if asked is not None:
+            self._post_retry(asked.owner, token, asked.holder)
+            self._asks_no_more(token, asked)
+
+    def _post_retry(self, owner: int, token: int, holder: int) -> None:
+        payload = bodies.pack_numbers(holder)
+        self._sender.post(owner, envelope.RETRY, token, payload)
+
+    def holder_has_none(self, token: int, process_id: int) -> bool:
+        """The same, if that process is the holder."""
+        asked = self._asked.get(token)
+        if asked is None or asked.holder != process_id:
+            return False
+        self.ask_owner(token)
+        return True
+
+    def came_again(self, token: int, key: Key | None, *, arriving: bool) -> None:
+        """A value came that is here already, is `arriving`, or is not needed any more.
+        `key`: others may ask for it here, so what is arriving is kept for them. Of one
+        that is gone they are sent on to its owner, which need not wait for this
+        process, either."""
+        if arriving:
+            if key is not None:
+                self.expect(token, key)
+            return
+        self._taken(token)
+        key = self._keys.pop(token, key)
+        if key is None or key in self._keys.values():
+            return
+        kept = self._kept.get(key)
+        if kept is None or kept.stored is None:
+            self._forget(key)
+
+    def give_up(self, token: int, error: BaseException) -> None:
+        """It is lost for good: its owner need not wait, and others must not."""
+        self._taken(token)
+        self.does_not_come(token, error)
+
+    # -- values for others -------------------------------------------------
+
+    def on_ask(self, record: envelope.Record) -> None:
+        """Another process was told to take a value from here. Or the holder that was
+        asked will have it."""
+        target = record.sender
+        if record.flags & envelope.PROMISED:
+            self._on_promise(target, record.call_id)
+            return
+        key = Key(*bodies.numbers(record.payload, 2))
+        if key in self._dropped:
+            self._refuse(target, record.call_id)
+            return
+        # The owner's message that we keep it may arrive after this.
+        kept = self._keep(key)
+        if (target, record.call_id) not in kept.asks:
+            kept.asks.append((target, record.call_id))
+        if kept.stored is not None:
+            self._answer(kept, kept.stored)
+        elif key in self._keys.values():  # otherwise it may never come here
+            flags = envelope.PROMISED
+            self._sender.post(target, envelope.ASK, record.call_id, b"", flags)
+
+    def _on_promise(self, holder: int, token: int) -> None:
+        asked = self._asked.get(token)
+        if asked is not None and asked.holder == holder:
+            asked.heard = True
+
+    def _keep(self, key: Key) -> Kept:
+        kept = self._kept.setdefault(key, Kept())
+        self._look_later()
+        return kept
+
+    def _look_later(self) -> None:
+        if self._kept and not self._will_look:
+            self._will_look = True
+            self._later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Answer those who ask while all threads here are busy. In the housekeeper's
+        thread."""
+        self._will_look = False
+        try:
+            self._drain()
+        finally:
+            self._look_later()
+
+    def _answer(self, kept: Kept, stored: Stored) -> None:
+        while kept.asks:
+            ask = kept.asks[0]
+            self._hand_on(stored, *ask)
+            if ask in kept.asks:
+                kept.asks.remove(ask)
+
+    def _hand_on(self, stored: Stored, target: int, token: int) -> None:
+        unsent = Unsent()
+        try:
+            payload, flags = stored.payload_for(target, unsent)
+            kind = envelope.VALUE
+            self._sender.post_once(target, kind, token, payload, flags, unsent)
+        except errors.MooError:
+            self._refuse(target, token)  # its owner will see
+        finally:
+            unsent.take_back()
+
+    def _refuse(
+        self, target: int, token: int, error: BaseException | None = None
+    ) -> None:
+        """With an error: its owner cannot be reached, so a request to it would fail in
+        the same way."""
+        if error is None:
+            self._sender.post(target, envelope.VALUE, token, b"", envelope.GONE)
+            return
+        payload = codec.encode_error(error, f"process {os.getpid()}")
+        flags = envelope.GONE | envelope.ERROR
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
+
+    def on_drop(self, record: envelope.Record) -> None:
+        """No other process will ask for it any more."""
+        self._forget(Key(record.sender, record.call_id))
+
+    def _forget(self, key: Key, error: BaseException | None = None) -> None:
+        self._dropped[key] = None
+        if len(self._dropped) > _DROPPED_KEPT:
+            self._dropped.popitem(last=False)
+        kept = self._kept.pop(key, None)
+        cut_off = isinstance(error, errors.ActorUnavailable)
+        for target, token in kept.asks if kept is not None else ():
+            self._refuse(target, token, error if cut_off else None)
+
+    def process_lost(self, process_id: int) -> None:
+        """A process died: ask owners in its place, unless the data is under way, whose
+        end will tell; and drop the kept values that it owned."""
+        for token, asked in list(self._asked.items()):
+            if asked.holder == process_id and not asked.answered:
+                self.ask_owner(token)
+        for key in [key for key in list(self._kept) if key.owner == process_id]:
+            self._forget(key)
+
+    def close(self) -> None:
+        """Let go of the kept values."""
+        for kept in self._kept.values():
+            if kept.stored is not None:
+                kept.stored.close()
+        self._kept.clear()
+        self._asked.clear()
+        self._keys.clear()

@@ -7,25 +7,28 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from mooactor.control import codec
 from mooactor.control.complaints import complain
 from mooactor.control.inspection import drop_traceback
 from mooactor.control.interrupts import was_interrupted
-from mooactor.errors import ActorUnavailable, Cancelled
-from mooactor.process.objects.holds import Claims
-from mooactor.tensors.descriptors import length_of
-from mooactor.tensors.imports import Import
-from mooactor.tensors.plane import DataPlane
+from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, MooError, text_of
+from mooactor.process.objects.holds import Claims, Hold
+from mooactor.tensors.fetches import Import
+from mooactor.tensors.plane import DataPlane, length_of
 
 PENDING, RAW, VALUE, ERROR = range(4)
+STORED = -1  # as RAW, but its data is elsewhere, or was: see `results`
+_UNDECIDED = (PENDING, None, None)
+_MOST_SAID = 256  # texts of errors
 
 
 class Future:
     """Set once, from any thread; read as often as one likes.
 
-    A reply is kept as it came (RAW) and decoded by the first reader, in its thread.
+    A reply is kept as it came (RAW) and decoded by the first reader, in its thread. One
+    that is STORED where it was made is fetched first, once somebody wants it.
 
     Invariants. A signal handler, a finalizer or another thread may enter any method
     while another call of it is under way, and an exception may leave it at any point:
@@ -51,11 +54,13 @@ class Future:
         "request",
         "deadline",
         "heard",
+        "wanted",
         "__weakref__",
     )
 
     parts: Sequence[Future] = ()  # the calls that it is made of, if not one
-    told = False  # True: of a `tell`, for which nobody waits; see `told`
+    told = False  # True: of a `tell`, for which nobody waits; see `losses`
+    speaks = False  # True: of a call, whose error is printed if nobody asks for it
 
     def __init__(self) -> None:
         self.state = PENDING
@@ -68,21 +73,48 @@ class Future:
         self.link: Any = None  # the `Link` to the callee, while it is pending
         self.request: Any = None  # the `Repeatable` of a call with `retries=`
         self.deadline: float | None = None  # perf_counter; see `expire`
-        self.heard = False  # see `hear`
+        self.heard: bool | _Unheard = False  # see `hear`
+        self.wanted = False  # somebody reads it: its data is fetched when it comes
 
     def set_raw(self, reply: Any) -> bool:
         """End it with a `Reply`, decoded by its first reader. False: it had ended
         before."""
         if type(reply) is FailedReply and not (self._results or self.heard):
-            reply.unheard = True
+            self.heard = _Unheard(reply)
         return self._set(RAW, reply)
 
+    def set_stored(self, reply: Elsewhere) -> bool:
+        """As `set_raw`, of a reply whose data is elsewhere, all or in part."""
+        return self._set(STORED, reply)
+
+    def elsewhere(self) -> Elsewhere | None:
+        """Its reply, if that was stored elsewhere and not decoded yet."""
+        # One read: another thread may decode it meanwhile.
+        first = self._results[0] if self._results else _UNDECIDED
+        return first[1] if first[0] == STORED else None
+
+    def is_here(self) -> bool:
+        """Whether it is done, and its data is in this process."""
+        away = self.elsewhere() if self.state else None
+        return bool(self.state) and (away is None or away.is_here())
+
+    def pull(self) -> list[Arrival]:
+        """Have its data fetched, if that is elsewhere; returns what to wait for then.
+        Only once it is done."""
+        away = self.elsewhere()
+        return [] if away is None else away.pull()
+
+    def missing(self) -> Sequence[Future]:
+        """What to wait for until its data is here: itself, or that."""
+        return self.pull() if self.state else (self,)
+
     def hear(self) -> None:
-        """Somebody knows of its error, if it has one, or will be told elsewhere."""
+        """Somebody knows of its error, if it has one, or will be told elsewhere. If
+        nobody does when this is dropped, the error is printed, as asyncio does with
+        those of tasks."""
+        if isinstance(self.heard, _Unheard):
+            self.heard.error = None
         self.heard = True
-        result = self._result
-        if type(result) is FailedReply:
-            result.unheard = False
 
     def set_value(self, value: Any) -> bool:
         """End it with a value. False: it had ended before."""
@@ -97,6 +129,8 @@ class Future:
         drop_traceback(error)
         if self.request is not None:
             self.request.speaks_for_all(error)
+        if self.speaks and self.link is not None and not (self._results or self.heard):
+            self.heard = _Unheard(error)
         return self._set(ERROR, error, before)
 
     def _set(
@@ -178,25 +212,36 @@ class Future:
         If the future were among these, the future, its error and the arguments of its
         call would live until the garbage collector finds them.
         """
-        if self.state == RAW:
+        if self.state <= RAW:
             self._decode()
         try:
             if self.state == ERROR:
+                self.hear()
                 raise self._result
             return self._result
         finally:
             del self
 
     def failure(self) -> BaseException | None:
-        """The error it ended with, None if it has a value. Only once it is done."""
-        if self.state == RAW:
+        """The error it ended with, None if it has a value. Only once it is done. A
+        value that is stored elsewhere is not fetched for that."""
+        away = self.elsewhere()
+        if away is not None and not away.is_here():
+            return away.failure()
+        if self.state <= RAW:
             self._decode()
-        return self._result if self.state == ERROR else None
+        if self.state == VALUE:
+            return None
+        self.hear()
+        error: BaseException = self._result
+        return error
 
     def _decode(self) -> None:
+        for here in self.pull():
+            here.wait()
         try:
             with _decoding.setdefault(id(self), threading.RLock()):
-                if self.state == RAW:
+                if self.state <= RAW:
                     self._decode_now()
         finally:
             _decoding.pop(id(self), None)
@@ -212,12 +257,38 @@ class Future:
             if not isinstance(raw, Reply) or raw.failed:
                 drop_traceback(error)
             decoded = ERROR, error, None
-        if self.state == RAW:  # else a signal handler of this thread has read it
+        if self.state <= RAW:  # else a signal handler of this thread has read it
             self._results[:] = [decoded]
             self._result = decoded[1]
             self.state = decoded[0]
         if decoded[0] == ERROR and isinstance(raw, Reply):
             raw.let_go()  # the frames of the error may have it
+
+
+class Arrival(Future):
+    """Done when data that was elsewhere is here, or is known not to come."""
+
+    __slots__ = ("_wait",)
+
+    def __init__(self, wait: Callable[[Future], object]) -> None:
+        super().__init__()
+        self._wait = wait
+
+    def wait(self) -> None:
+        """Block until it is done."""
+        if not self.state:
+            self._wait(self)
+
+
+class Elsewhere(Protocol):
+    """In place of a `Reply`, if data of it is elsewhere."""
+
+    home: Hold | None  # of a single value, until it is here
+
+    def is_here(self) -> bool: ...
+    def pull(self) -> list[Arrival]: ...
+    def failure(self) -> BaseException | None: ...
+    def value(self) -> Any: ...
 
 
 class Reply:
@@ -257,7 +328,7 @@ class Reply:
         self.descriptors = descriptors
         self.buffers: list[memoryview] = []
         self.claims = claims
-        self.lent: tuple[bytes, ...] = ()  # those that it came with, see `lent`
+        self.lent: tuple[bytes, ...] = ()  # those that it came with, see `Lent`
         self._imports: list[Import] | None = None  # while it is taken over
         self._plane = plane
 
@@ -338,27 +409,47 @@ class AttachedReply(Reply):
 
 
 class FailedReply(Reply):
-    """A call's exception. If it is the end of a Ref that is dropped before anybody asks
-    for it, it is printed, as asyncio does with those of tasks."""
+    """A call's exception."""
 
-    __slots__ = ("unheard",)
+    __slots__ = ()
 
-    def __init__(
-        self, payload: Any, plane: DataPlane, claims: Claims | None = None
-    ) -> None:
-        self.unheard = False
-        super().__init__(payload, [], True, plane, claims)
 
-    def value(self) -> Any:
-        self.unheard = False
-        return super().value()
+class _Unheard:
+    """The error of a future that nobody has asked for. When it is dropped, with the
+    future, the error is printed: of those of mooactor each text once, because a death
+    may end thousands of calls. Nothing is said of what the program has brought about
+    itself: it has cancelled the call, or killed or stopped the actor."""
+
+    __slots__ = ("error",)
+    said: ClassVar[set[str]] = set()
+
+    def __init__(self, error: FailedReply | BaseException) -> None:
+        self.error: FailedReply | BaseException | None = error
 
     def __del__(self) -> None:
-        if not getattr(self, "unheard", False) or sys.is_finalizing():
+        error = getattr(self, "error", None)
+        if error is None or sys.is_finalizing():
             return
-        error = codec.decode_error(self.payload)
-        if not isinstance(error, Cancelled):
-            complain("mooactor: a call failed, and nobody asked for its result:", error)
+        if isinstance(error, FailedReply):
+            error = codec.decode_error(error.payload)
+        if _is_wanted(error):
+            return
+        if isinstance(error, MooError):
+            if (text := text_of(error)) in self.said:
+                return
+            if len(self.said) >= _MOST_SAID:
+                self.said.clear()
+            self.said.add(text)
+        complain("mooactor: a call failed, and nobody asked for its result:", error)
+
+
+def _is_wanted(error: BaseException) -> bool:
+    if not isinstance(error, ActorDied):
+        return isinstance(error, Cancelled)
+    cause = error.cause
+    while cause is not None and cause.origin is not None:
+        cause = cause.origin
+    return cause is not None and cause.kind in ("killed", "stopped", "owner")
 
 
 def taken_over(reply: Reply) -> Exception | None:

@@ -47,10 +47,9 @@ from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import ERROR, Future
-from mooactor.process.objects.holds import Hold
+from mooactor.process.objects.holds import Hold, Unsent
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import ObjectTable, Stored
-from mooactor.process.objects.unsent import Unsent
 
 
 class Producer(Protocol):
@@ -139,11 +138,10 @@ class Handovers:
         if home is not None and home.owner == self._me:
             stored = self._table.stored(home.object_id)
             if stored is not None:
-                self._send_stored(stored, target, token)
+                self.send_stored(stored, target, token)
                 return self._me
         if ref.state:
-            self._send_result(ref, target, token)
-            return self._me
+            return self._send_result(ref, target, token)
         link: Link | None = ref.link
         if link is None or link.cause is not None:
             self._owe(ref, target, token)
@@ -202,7 +200,7 @@ class Handovers:
         self._sender.post(fetch.owner, envelope.FETCH, fetch.object_id, body)
 
     def connection_broke(self, process_id: int) -> None:
-        """What was asked of that process, or its promise, may be lost."""
+        """A question to that process, or its promise, may be lost."""
         for token, fetch in list(self._fetches.items()):
             if fetch.owner == process_id:
                 self._post_fetch(token, fetch)
@@ -216,7 +214,10 @@ class Handovers:
             both = fetch.owner, fetch.target
             if any(died_with(one, process_id) for one in both):
                 self._fetches.pop(token, None)
-                self._send_gone(fetch.target, token)
+                if fetch.ref.is_here():  # or is known to have gone with its producer
+                    self._send_result(fetch.ref, fetch.target, token)
+                else:
+                    self._send_gone(fetch.target, token)
         for token, owed in list(self._owed.items()):
             if died_with(owed.target, process_id):
                 self._owed.pop(token, None)
@@ -246,19 +247,35 @@ class Handovers:
 
     # -- values out --------------------------------------------------------
 
-    def _send_stored(self, stored: Stored, target: int, token: int) -> None:
+    def send_stored(self, stored: Stored, target: int, token: int) -> None:
+        """Send a stored value, or the error of that."""
         try:
             self._broadcaster.send(stored, target, token, self.send_error)
         except errors.MooError as error:
             self.send_error(target, token, error)
 
-    def _send_result(self, ref: Future, target: int, token: int) -> None:
+    def _send_result(self, ref: Future, target: int, token: int) -> int:
+        """Send the value of a Ref that has ended, or have its owner send it. Returns
+        the process id of its sender."""
         if self._links.is_gone(target):
-            return
+            return self._me
         failure = ref.failure()
         if failure is not None:
             self.send_error(target, token, failure)
-            return
+            return self._me
+        away = ref.elsewhere()
+        home = None if away is None else away.home
+        if home is not None:
+            self._fetch(token, _Fetch(ref, home, target))
+            return home.owner
+        pulls = ref.pull()
+        if pulls:  # of several results: it is put together here
+            pulls[0].listen(partial(self._send_result, ref, target, token))
+        else:
+            self._send_value(ref, target, token)
+        return self._me
+
+    def _send_value(self, ref: Future, target: int, token: int) -> None:
         unsent = Unsent()
         try:
             flags = 0
@@ -339,7 +356,7 @@ class Handovers:
         stored = self._table.stored(object_id)
         future = self._table.future(object_id)
         if stored is not None:
-            self._send_stored(stored, target, token)
+            self.send_stored(stored, target, token)
         elif future is not None:
             if token not in self._owed:
                 self._owe(future, target, token)

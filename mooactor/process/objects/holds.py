@@ -12,11 +12,14 @@ payload if no Ref has claimed it.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from mooactor.process.objects.borrow import Borrows
+
 
 T = TypeVar("T")
 
@@ -61,15 +64,25 @@ class CountedHold(Hold):
 class Claims:
     """The borrows of one payload, from `arrive` on."""
 
-    __slots__ = ("_borrows", "_lender", "_holds")
+    __slots__ = ("_borrows", "_lender", "_holds", "home")
 
     def __init__(
-        self, borrows: Borrows, lender: int, lent: Iterable[tuple[int, int]]
+        self,
+        borrows: Borrows,
+        lender: int,
+        lent: Iterable[tuple[int, int]],
+        *,
+        stays: bool = False,
     ) -> None:
-        """`lent`: (owner, number) of each."""
+        """`lent`: (owner, number) of each. `stays`: the first is the value itself, its
+        `home`."""
         self._borrows = borrows
         self._lender = lender
         self._holds: dict[tuple[int, int], list[Hold]] = {}
+        lent = iter(lent)
+        self.home: Hold | None = None
+        if stays:
+            self.home = Hold(borrows, *next(lent), None)
         for owner, number in lent:
             hold = Hold(borrows, owner, number, None)
             self._holds.setdefault((owner, number), []).append(hold)
@@ -77,7 +90,7 @@ class Claims:
     def arrive(self) -> Claims:
         """Have them given back when they end. May be repeated, if that was cut short,
         until they are decoded."""
-        for holds in self._holds.values():
+        for holds in ([self.home] if self.home else [], *self._holds.values()):
             for hold in holds:
                 hold.count(self._lender)
                 self._borrows.arrived(hold)
@@ -119,8 +132,62 @@ def claiming(
 
 
 def claimed(owner: int, object_id: int) -> Any:
-    """What this thread has for the Ref that it is decoding, or None: its `Hold`, or the
-    Ref itself."""
+    """The `Hold`, or the Ref itself, that this thread has for the Ref that it is
+    decoding; None: it has none."""
     unclaimed = _here.unclaimed
     found = None if unclaimed is None else unclaimed.get((owner, object_id))
     return None if found is None else next(found, None)
+
+
+_Refs = dict[int, "weakref.ref[T]"]
+
+
+class Living(Generic[T]):
+    """The objects that were added and are still there: it holds nothing alive. Any
+    thread may add and list.
+
+    A `weakref.WeakSet` is iterated over by Python code, so it fails with a RuntimeError
+    if another thread adds to it meanwhile. Here all are listed in one step of the
+    interpreter.
+    """
+
+    def __init__(self) -> None:
+        self._refs: _Refs[T] = {}
+
+    def add(self, one: T) -> None:
+        """Note it; again does nothing."""
+        number = id(one)  # nobody else's before the reference has ended
+        self._refs[number] = weakref.ref(one, partial(_forget, self._refs, number))
+
+    def all(self) -> list[T]:
+        """Those that are there now."""
+        refs = list(self._refs.values())
+        return [one for ref in refs if (one := ref()) is not None]
+
+
+def _forget(refs: _Refs[T], number: int, ref: weakref.ref[T]) -> None:
+    if refs.get(number) is ref:
+        del refs[number]
+
+
+class Unsent(list[tuple[Any, ...]]):
+    """Loans of a record that is not sent yet: the memory attached to it, the Refs in
+    its pickle, and the values that follow it. Of each step so far it has the function
+    that undoes it, and its arguments.
+
+    Invariant: **all that a record lends is taken back, unless the record is sent**. A
+    signal handler may raise at any point. So each step notes how it is undone: before
+    it is taken, if that is a matter of degree; else right after, with no call in
+    between. The sender empties the list right before it sends the record, with no call
+    in between.
+    """
+
+    def take_back(self) -> None:
+        """Undo them: the record is not sent."""
+        while self:
+            undo, *args = self.pop()
+            undo(*args)
+
+
+#: Of a record that lends nothing.
+NOTHING = Unsent()

@@ -25,9 +25,85 @@ from typing import Any, TypeVar
 from mooactor import errors
 from mooactor.control.interrupts import was_interrupted
 from mooactor.process.objects.future import Reply
-from mooactor.process.objects.queues import first_of, take_out
-from mooactor.process.objects.transfer import Lane, Transfer
-from mooactor.tensors.plane import DataPlane
+from mooactor.tensors.fetches import Fetch
+from mooactor.tensors.plane import DataPlane, owner_of
+
+
+class Lane:
+    """Transfers that share a bound.
+
+    `until_release`: they count until then, because arrived data is of no use before its
+    turn; otherwise until all of their data is there.
+    """
+
+    __slots__ = ("bound", "until_release", "taken", "flying", "waiting")
+
+    def __init__(self, bound: int, until_release: bool) -> None:
+        self.bound = bound
+        self.until_release = until_release
+        self.taken = 0  # bytes
+        self.flying = 0  # transfers
+        self.waiting: deque[Transfer] = deque()
+
+
+class Transfer:
+    """The data of one record. `error` is its failure, once it is `done`."""
+
+    __slots__ = (
+        "reply",
+        "then",
+        "lane",
+        "cost",
+        "owners",
+        "arrived",
+        "begun",
+        "descriptors",
+        "fetches",
+        "tags",
+        "until",
+        "failure",
+        "done",
+        "told",
+        "error",
+    )
+
+    def __init__(self, reply: Reply, then: Callable[[], None], lane: Lane) -> None:
+        self.reply = reply
+        self.then = then
+        self.lane = lane
+        # A single transfer of any size fits.
+        self.cost = min(reply.size(), lane.bound // 2)
+        self.owners = [owner_of(descriptor) for descriptor in reply.descriptors]
+        self.arrived = perf_counter()
+        self.begun = False  # it is counted
+        self.descriptors = list(reply.descriptors)
+        self.fetches: list[Fetch] = []  # of these, the last one perhaps not begun
+        self.tags: dict[int, Fetch] = {}  # those under way
+        self.until = 0.0  # when it has waited too long for memory
+        self.failure: BaseException | None = None  # the first; it is being ended
+        self.done = False
+        self.told = False
+        self.error: BaseException | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether its sender died or was cut off, so that its data cannot come. Only
+        news of a death tells the two apart."""
+        return isinstance(self.error, errors.ActorDied)
+
+    def cut_off(
+        self,
+        what: str,
+        *,
+        before: str = "",
+        after: str = "",
+        delivered: bool | None = None,
+    ) -> errors.ActorUnavailable:
+        """The error of one that is lost, when no death was told of. `what` was under
+        way; `before` and `after` are the meaning for the call."""
+        broke = f"the connection broke while {what} under way ({self.error})"
+        return errors.ActorUnavailable(before + broke + after, delivered=delivered)
+
 
 T = TypeVar("T")
 
@@ -366,9 +442,9 @@ class InboundTransfers:
             self._end(transfer, None)
 
     def _fail_others(self, owner: int, error: errors.MooError) -> None:
-        """The connection to an owner is lost, and with it all that it has lent. What
-        waits for a place in its lane must not wait for that connection after it has
-        got one: such waits would add up."""
+        """The connection to an owner is lost, and with it all that it has lent. A
+        transfer that waits for a place in its lane must not wait for that connection
+        after it has got one: such waits would add up."""
         before = perf_counter() - BEFORE_S
         for lane in self._lanes:
             for transfer in list(lane.waiting):
@@ -430,3 +506,25 @@ class InboundTransfers:
 
 def _nothing() -> None:
     """Of a transfer that was told of."""
+
+
+# -- queues whose entries stay until they are seen to ---------------------------
+#
+# A signal handler that waits, or the thread that leads after it, may see to the same
+# entries between any two lines. So an entry that was there a line before may be gone,
+# and taking one out names it.
+
+
+def first_of(queue: deque[T]) -> T | None:
+    try:
+        return queue[0]
+    except IndexError:
+        return None
+
+
+def take_out(queue: deque[T], entry: T) -> None:
+    """Remove `entry`, unless it was removed already."""
+    try:
+        queue.remove(entry)
+    except ValueError:
+        pass

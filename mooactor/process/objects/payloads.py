@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mooactor.control import bodies, codec, envelope
@@ -16,13 +17,9 @@ from mooactor.process.objects.future import (
     Reply,
     taken_over,
 )
-from mooactor.process.objects.holds import Claims
-from mooactor.process.objects.inbound import InboundTransfers
-from mooactor.process.objects.lent import Lent
-from mooactor.process.objects.transfer import Transfer
-from mooactor.tensors import exports
-from mooactor.tensors.descriptors import owner_of
-from mooactor.tensors.plane import DataPlane
+from mooactor.process.objects.holds import Claims, Living
+from mooactor.process.objects.inbound import InboundTransfers, Transfer
+from mooactor.tensors.plane import DataPlane, owner_of
 
 
 class Payloads:
@@ -77,12 +74,12 @@ class Payloads:
                 lent.note(descriptors, process_id)
             return bodies.pack_attached(descriptors, data)
         except BaseException:
-            exports.take_back(self.plane, descriptors)
+            self.plane.take_back(descriptors)
             raise
 
     def take_back(self, attached: bytes) -> None:
         """End the leases of what `attach` has returned, and was not sent."""
-        exports.take_back(self.plane, bodies.split_attached(attached)[0])
+        self.plane.take_back(bodies.split_attached(attached)[0])
 
     def connection_broke(self, process_id: int, *, stood: bool) -> None:
         """Ours to that process; see `Lent.connection_broke`."""
@@ -108,7 +105,7 @@ class Payloads:
                 self._sender.post(owner, envelope.WATCH, process_id)
 
     def on_lent(self, record: envelope.Record) -> None:
-        """What a process has lent us, and may not have come; or an answer to that."""
+        """Memory that a process has lent us, and may not have come; or an answer."""
         lent = self.lent
         if lent is not None:
             lent.on_record(record)
@@ -137,7 +134,10 @@ class Payloads:
         claims = None
         if record.flags & envelope.BORROWS:
             lender, borrows, payload = bodies.split_borrows(payload)
-            made = Claims(self.borrows, lender, borrows)
+            stays = record.kind == envelope.REPLY and record.flags & envelope.STAYS
+            if stays and not borrows:
+                raise bodies.MalformedMessage("a result that stays nowhere")
+            made = Claims(self.borrows, lender, borrows, stays=bool(stays))
             claims = record.memo.setdefault("claims", made).arrive()
         if record.flags & envelope.ATTACHED:
             descriptors, payload = bodies.split_attached(payload)
@@ -147,7 +147,7 @@ class Payloads:
             record.flags & envelope.ERROR
         )
         if failed and not descriptors:
-            reply: Reply = FailedReply(payload, self.plane, claims)
+            reply: Reply = FailedReply(payload, [], True, self.plane, claims)
         else:
             kind = AttachedReply if descriptors else Reply
             reply = kind(payload, [], failed, self.plane, claims)
@@ -198,3 +198,106 @@ class Payloads:
         """Let go of the plane."""
         self.inbound = self.lent = None
         del self.plane
+
+
+_IN_A_RECORD = 1024
+_LOOKED_AT = 2  # for each that is noted: so most of those noted are in use
+
+
+class Lent:
+    """Memory that was lent to processes of other hosts, in records that may be lost.
+
+    A lease ends when its receiver gives it back, or dies. A receiver that never got the
+    record does neither. So the sender notes what it attaches to records for other
+    hosts, until its receiver has asked for the data. After a break of the connection it
+    sends what is left, behind all that was sent before (LENT); the receiver names those
+    that have not come, and never will, and the sender ends their leases, unless data
+    was asked for by then. A list that is lost in turn is sent again after the next
+    break.
+
+    Something that is attached during a break, and whose record is sent only after the
+    list, is lost, too: its receiver treats it as data whose sender was cut off.
+
+    Threads: any, for `note` and `process_lost`; the housekeeper's for
+    `connection_broke`, the poller's for the rest.
+    """
+
+    def __init__(self, plane: DataPlane, links: Links, sender: Sender) -> None:
+        self._plane = plane
+        self._links = links
+        self._sender = sender
+        self._of: dict[int, deque[bytes]] = {}  # by receiver
+        self._came: Living[Reply] = Living()
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self._of.values())))
+
+    # -- as the sender -----------------------------------------------------
+
+    def note(self, descriptors: Iterable[bytes], receiver: int) -> None:
+        """They are about to be sent."""
+        if self._links.is_on_this_host(receiver):
+            return
+        noted = self._of.get(receiver)
+        if noted is None:
+            noted = self._of.setdefault(receiver, deque())
+        for descriptor in descriptors:
+            noted.append(descriptor)
+            self._look(noted)
+        # Looked at after it was noted: a later death has a notice of its own.
+        if self._links.is_gone(receiver):
+            self._of.pop(receiver, None)
+
+    def _look(self, noted: deque[bytes]) -> None:
+        """Drop the oldest ones if they are in use, else look at them again later."""
+        for _ in range(_LOOKED_AT):
+            try:
+                oldest = noted[0]
+                if self._plane.is_unclaimed(oldest):
+                    noted.rotate(-1)
+                else:
+                    noted.remove(oldest)
+            except (IndexError, ValueError):
+                return  # another thread was quicker
+
+    def connection_broke(self, receiver: int, *, stood: bool) -> None:
+        """Ours to that process. Not `stood`: it never came up, so nothing was sent."""
+        noted = self._of.get(receiver)
+        if noted is None:
+            return
+        left = list(filter(self._plane.is_unclaimed, list(noted)))
+        if not stood:
+            self._plane.take_back(left)
+            return
+        for start in range(0, len(left), _IN_A_RECORD):
+            body = bodies.pack_attached(left[start : start + _IN_A_RECORD], b"")
+            self._sender.post(receiver, envelope.LENT, 0, body)
+
+    def process_lost(self, process_id: int) -> None:
+        """It is dead, and its leases have ended."""
+        self._of.pop(process_id, None)
+
+    # -- as the receiver ---------------------------------------------------
+
+    def has_come(self, reply: Reply, descriptors: list[bytes], sender: int) -> None:
+        """The payload of a record of that process, and what it lent us."""
+        if not self._links.is_on_this_host(sender):
+            reply.lent = tuple(descriptors)
+            self._came.add(reply)
+
+    # -- records -----------------------------------------------------------
+
+    def on_record(self, record: envelope.Record) -> None:
+        """A list, or the answer to one."""
+        descriptors, _ = bodies.split_attached(record.payload)
+        sender = record.sender
+        if record.flags & envelope.GONE:
+            noted = self._of.get(sender, deque())
+            missing = set(descriptors).intersection(list(noted))
+            self._plane.take_back(missing)
+            return
+        here = {lease for reply in self._came.all() for lease in reply.lent}
+        lost = [lease for lease in descriptors if lease not in here]
+        if lost:
+            body = bodies.pack_attached(lost, b"")
+            self._sender.post(sender, envelope.LENT, 0, body, envelope.GONE)

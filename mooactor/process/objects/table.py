@@ -32,7 +32,7 @@ Invariants:
    the value has no other holder meanwhile, it may be gone for such a holder, which then
    gets `ActorUnavailable`.
 6. After a break of a connection, what was lost with it is counted once more: see
-   `recount`.
+   `audit`.
 """
 
 from __future__ import annotations
@@ -44,17 +44,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
-from mooactor.control import bodies, envelope
+from mooactor.control import bodies, codec, envelope
 from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
+from mooactor.process.objects.audit import Doubts, Key
 from mooactor.process.objects.borrow import Borrowing
-from mooactor.process.objects.doubts import Doubts, Key
 from mooactor.process.objects.future import AttachedReply, Future
-from mooactor.process.objects.unsent import Unsent
+from mooactor.process.objects.holds import Unsent
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
     from mooactor.process.objects.audit import Audit
+    from mooactor.process.objects.holds import Hold
     from mooactor.process.objects.payloads import Payloads
 
 LARGE = 1 << 18  # bytes
@@ -78,7 +79,14 @@ class Stored:
         data: bytes,
         buffers: Sequence[Any],
         borrowing: Borrowing | None = None,
+        *,
+        of_call: bool = False,
+        flags: int = 0,
     ) -> None:
+        """`of_call`: a call's result, not what `moo.put` was given. `flags`: of the
+        VALUE records with it."""
+        self.of_call = of_call
+        self.flags = flags
         self._data = data
         self._payloads = payloads
         self._plane: DataPlane | None = payloads.plane
@@ -86,13 +94,26 @@ class Stored:
         self._borrowing = borrowing or None
         self.tree: Any = None  # by which it is broadcast, see `broadcast`
 
+    def is_same(self, data: bytes, buffers: codec.Buffers) -> bool:
+        """Whether this is what it would be made of."""
+        mine, plane = self._buffers, self._plane
+        return (
+            plane is not None
+            and self._data == data
+            and len(mine) == len(buffers)
+            and all(map(plane.is_same, mine, buffers))
+        )
+
     @property
     def is_large(self) -> bool:
         """Whether a second crossing of a network costs more than a redirection."""
         return sum(map(len, self._buffers)) >= LARGE
 
-    def payload_for(self, process_id: int, unsent: Unsent) -> tuple[bytes, int]:
-        """(payload, flags) for one receiver, to be sent. Waits for no contact."""
+    def payload_for(
+        self, process_id: int, unsent: Unsent, home: Hold | None = None
+    ) -> tuple[bytes, int]:
+        """(payload, flags) for one receiver, to be sent. Waits for no contact. `home`:
+        a hold of this value, which is lent as well, before those of its Refs."""
         # Read before the plane: another thread that closes it meanwhile harms nothing.
         buffers = self._buffers
         self._open_plane()
@@ -101,9 +122,12 @@ class Stored:
             payload = self._payloads.attach(payload, buffers, process_id)
             unsent.append((self._payloads.take_back, payload))
             flags = envelope.ATTACHED
-        if self._borrowing is None:
+        borrowing = self._borrowing
+        if home is not None:
+            borrowing = Borrowing(self._payloads.borrows).of(home, borrowing)
+        if borrowing is None:
             return payload, flags
-        return self._borrowing.issue(process_id, payload, flags, unsent)
+        return borrowing.issue(process_id, payload, flags, unsent)
 
     def _open_plane(self) -> DataPlane:
         if self._plane is None:
@@ -120,11 +144,16 @@ class Stored:
         """Decode it here: a view of the same memory, private on write."""
         shared, borrowing = self._buffers, self._borrowing
         plane = self._open_plane()
-        # What it has not decoded it frees.
+        # It frees what it has not decoded.
         reply = AttachedReply(self._data, [], False, plane)
         for buffer in shared:
             reply.descriptors.append(plane.export(buffer, plane.process_id))
         return reply.value() if borrowing is None else borrowing.decode(reply.value)
+
+
+def size_of(buffers: codec.Buffers) -> int:
+    """Their bytes."""
+    return sum(buffer.raw().nbytes for buffer in buffers)
 
 
 class OwnedValue:
@@ -246,7 +275,7 @@ class ObjectTable:
                     freed.append(self._collected(object_id, entry))
         del freed
 
-    # -- counts in doubt, see `recount` --------------------------------------
+    # -- counts in doubt, see `audit` --------------------------------------
 
     def keys_of(self, process_id: int, other: int | None = None) -> list[Key]:
         """The counts of borrows between two processes; without `other`, of all that one
@@ -361,6 +390,17 @@ class ObjectTable:
     def _collected(self, object_id: int, entry: OwnedValue) -> OwnedValue | None:
         """Take an entry out if nobody holds it. The lock is held."""
         return None if entry.counts else self._entries.pop(object_id, None)
+
+    def held_results(self) -> list[tuple[int, int]]:
+        """(object id, holder) of each result that another process holds."""
+        with self._lock:
+            return [
+                (object_id, holder)
+                for object_id, entry in list(self._entries.items())
+                if entry.stored is not None and entry.stored.of_call
+                for holder, _ in entry.counts
+                if _is_process(holder) and holder != self._me
+            ]
 
     def close(self) -> None:
         """The session ends: let go of everything."""

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
@@ -46,14 +47,14 @@ from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
 from mooactor.control.ways import BUSY_PATIENCE_S
 from mooactor.process.objects.audit import INBOX_S
+from mooactor.process.objects.broadcast import Key
 from mooactor.process.objects.future import Future, Reply, taken_over
 from mooactor.process.objects.payloads import Payloads
-from mooactor.process.objects.relay import Key
-from mooactor.process.objects.unclaimed import Lately, Unclaimed, late
 
 if TYPE_CHECKING:
-    from mooactor.process.objects.relay import Relay
-    from mooactor.process.objects.transfer import Transfer
+    from mooactor.process.objects.broadcast import Relay
+    from mooactor.process.objects.inbound import Transfer
+
 
 #: A call comes at most so long after a value that was sent when it was made.
 _DOUBTED_S = 2 * BUSY_PATIENCE_S
@@ -64,7 +65,7 @@ _OWN = (0, 0)
 class Expected(Future):
     """The value that will come as one token."""
 
-    __slots__ = ("producer", "call", "wanted", "asked", "cause")
+    __slots__ = ("producer", "call", "asked", "cause", "place")
 
     def __init__(self) -> None:
         Future.__init__(self)
@@ -72,6 +73,7 @@ class Expected(Future):
         # The caller, and the number, of the call that waits for it.
         self.call: tuple[int, int] = _OWN
         self.wanted = True  # False: that does not run
+        self.place: Transfer | None = None  # in the lane of arguments, until it is used
         self.asked = 0  # the process that was asked for it
         self.cause: errors.MooError | None = None  # its error, if that has none
 
@@ -259,9 +261,11 @@ class Values:
 
     def forget(self, token: int) -> None:
         """Drop the expectation of a value, and its data under way."""
-        if token in self._expected:
+        future = self._expected.get(token)
+        if future is not None:
             self._used.remember(token)  # first: unknown, it would be expected anew
             self._expected.pop(token, None)
+            self._payloads.cancel(future.place)
         self._again.pop(token, None)
         if token in self._arriving:
             self._payloads.cancel(self._arriving.get(token))
@@ -365,13 +369,15 @@ class Values:
         memo = record.memo
         reply = self._payloads.reply_of(record)
         then = partial(self._arrived, token, record, False)
-        transfer = self._payloads.receive(reply, then, memo)
+        argument = bool(record.flags & envelope.ARGUMENTS)
+        transfer = self._payloads.receive(reply, then, memo, argument=argument)
         if transfer is None:
             self._came(token, memo, reply, taken_over(reply))
             return
         if "arriving" not in memo and token in self._expected:  # no call
             memo["arriving"] = True
             self._arriving[token] = transfer
+            self._expected[token].place = transfer if argument else None
         if token not in self._expected:  # it was used, or dropped, meanwhile
             self._payloads.cancel(transfer)
         elif transfer.done:  # it was quicker, see `memo`
@@ -471,5 +477,81 @@ def _cut_off_from_caller() -> errors.MooError:
     return errors.ActorUnavailable(
         "a value among its arguments may be lost: the connection to its caller broke, "
         "or that is dead; call again",
+        delivered=False,
+    )
+
+
+#: The time that a value waits for its call.
+_UNCLAIMED_S = 60.0
+_LATELY = 1024  # tokens that are remembered
+
+
+class Lately(OrderedDict[int, None]):
+    """The last tokens of which something is true."""
+
+    def remember(self, token: int) -> None:
+        self[token] = None
+        if len(self) > _LATELY:
+            self.popitem(last=False)
+
+
+class Unclaimed:
+    """Values that came before the calls that are to use them. Added to in the poller's
+    thread, and dropped there or in the housekeeper's, perhaps in both at once.
+
+    A call was sent within microseconds of its values, so one that has not come after a
+    minute never will: its caller died in between. The value is dropped then, and a call
+    that comes all the same is told so.
+    """
+
+    def __init__(
+        self,
+        later: Callable[[float, Callable[[], None]], None],
+        abandon: Callable[[int], None],
+    ) -> None:
+        """`later`: call in so many seconds. `abandon`: nobody waits for this token."""
+        #: By token: since when it waits.
+        self.since: OrderedDict[int, float] = OrderedDict()
+        self.given_up = Lately()
+        self._later = later
+        self._abandon = abandon
+        self._will_sweep = False
+
+    def claim(self, token: int) -> None:
+        """Its call is here, or will never be."""
+        self.since.pop(token, None)
+
+    def sweep_later(self) -> None:
+        """Look once more, also if no other value comes for which nobody waits."""
+        if not self._will_sweep:
+            self._later(_UNCLAIMED_S, self._sweep)
+            self._will_sweep = True
+
+    def _sweep(self) -> None:
+        self._will_sweep = False
+        self.drop_old()
+        if self.since:
+            self.sweep_later()
+
+    def drop_old(self) -> None:
+        """Those that have waited for too long."""
+        now = perf_counter()
+        while self.since:
+            try:
+                oldest, since = next(iter(self.since.items()))
+            except (StopIteration, RuntimeError):
+                return  # the other thread was quicker
+            if now - since < _UNCLAIMED_S:
+                return
+            if self.since.pop(oldest, None) is not None:
+                self._abandon(oldest)
+                self.given_up.remember(oldest)
+
+
+def late() -> errors.MooError:
+    """The error of a call that comes after one of its values was dropped."""
+    return errors.ActorUnavailable(
+        f"an argument arrived {_UNCLAIMED_S:.0f} s before its call and was dropped; "
+        "call again",
         delivered=False,
     )

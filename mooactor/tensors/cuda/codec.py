@@ -25,15 +25,13 @@ import torch
 
 from mooactor.errors import ActorDied
 from mooactor.tensors import public
+from mooactor.tensors.codec import THRESHOLD, sole_receiver
 from mooactor.tensors.cuda import staging
 from mooactor.tensors.cuda.direct import Direct, Landings, ReadProbe
 from mooactor.tensors.cuda.driver import Driver, driver
-from mooactor.tensors.cuda.opened import Lent, Opened
 from mooactor.tensors.cuda.peer_access import PeerAccess, Probe
-from mooactor.tensors.cuda.pool import Pool, limit
-from mooactor.tensors.layout import THRESHOLD
+from mooactor.tensors.cuda.pool import Lent, Opened, Pool, limit
 from mooactor.tensors.plane import DataPlane
-from mooactor.tensors.receiver import sole_receiver
 from mooactor.tensors.tickets import Source
 
 # Below, two copies through pinned memory take no longer than two within the device and
@@ -112,10 +110,15 @@ def pack(flat: torch.Tensor) -> tuple[Any, Origin]:
         shared, origin = _shared(session, raw, origin)
         if shared is not None:
             return shared, origin
-    memory = plane.empty_buffer(raw.numel())
-    staging.to_host(raw, torch.frombuffer(memory, dtype=torch.uint8))
+    memory = _staged(plane, raw)
     _counts["sent_staged"] += 1
     return PickleBuffer(memory), origin
+
+
+def _staged(plane: DataPlane, raw: torch.Tensor) -> memoryview:
+    memory = plane.empty_buffer(raw.numel())
+    staging.to_host(raw, torch.frombuffer(memory, dtype=torch.uint8))
+    return memory
 
 
 def _place(raw: torch.Tensor) -> tuple[int, int, int, int]:
@@ -188,16 +191,25 @@ def unpack(data: Any, origin: Origin, nbytes: int) -> torch.Tensor:
         )
     current = torch.cuda.current_device()  # CUDA is initialised from here on
     seen = _index_of(origin)
-    if origin.probe is not None:
-        _run_probe(origin, seen, origin.probe)
     index = current if seen is None else seen
+    session = _present_session()
+    if origin.probe is not None and session is not None:
+        session.access.answer(origin.sender, origin.uuid, seen, origin.probe)
     raw = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{index}")
-    if origin.read_probe is not None:
-        _run_read_probe(origin, index, origin.read_probe)
-    if origin.lent is not None:
-        _read(origin.lent, raw, data)
-    elif origin.source is not None:
-        _read_direct(origin, origin.source, raw, data)
+    if origin.read_probe is not None and session is not None:
+        session.direct.answer(origin.sender, origin.uuid, index, origin.read_probe)
+    if (origin.lent is not None or origin.source is not None) and session is None:
+        raise ActorDied(
+            "this CUDA tensor was not read before its session ended: call get() "
+            "before moo.shutdown()"
+        )
+    if origin.lent is not None and session is not None:
+        session.opened.copy(origin.lent, *_place(raw), data)
+        _counts["got_shared"] += 1
+    elif origin.source is not None and session is not None:
+        owner = origin.sender, origin.uuid
+        session.direct.copy(*owner, origin.source, data, *_place(raw))
+        _counts["got_direct"] += 1
     elif nbytes:
         source = torch.frombuffer(
             bytearray(data) if type(data) is bytes else data, dtype=torch.uint8
@@ -214,45 +226,6 @@ def _from_host(source: torch.Tensor, raw: torch.Tensor) -> None:
     _counts["got_staged"] += 1
 
 
-def _read(lent: Lent, raw: torch.Tensor, ticket: Any) -> None:
-    session = _this_session()
-    session.opened.copy(lent, *_place(raw), ticket)
-    _counts["got_shared"] += 1
-
-
-def _read_direct(
-    origin: Origin, source: Source, raw: torch.Tensor, ticket: Any
-) -> None:
-    session = _this_session()
-    session.direct.copy(origin.sender, origin.uuid, source, ticket, *_place(raw))
-    _counts["got_direct"] += 1
-
-
-def _this_session() -> _Session:
-    plane = public.current()
-    session = None if plane is None else _session_of(plane)
-    if session is None:
-        raise ActorDied(
-            "this CUDA tensor was not read before its session ended: call get() "
-            "before moo.shutdown()"
-        )
-    return session
-
-
-def _run_read_probe(origin: Origin, index: int, read_probe: ReadProbe) -> None:
-    plane = public.current()
-    session = None if plane is None else _session_of(plane)
-    if session is not None:
-        session.direct.answer(origin.sender, origin.uuid, index, read_probe)
-
-
-def _run_probe(origin: Origin, seen: int | None, probe: Probe) -> None:
-    plane = public.current()
-    session = None if plane is None else _session_of(plane)
-    if session is not None:
-        session.access.answer(origin.sender, origin.uuid, seen, probe)
-
-
 # -- in one process --------------------------------------------------------
 
 
@@ -266,9 +239,7 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
     plain, plane = tensor.detach(), public.current()
     if plane is None or plain.nbytes < THRESHOLD:
         return plain.cpu().contiguous()
-    memory = plane.empty_buffer(plain.nbytes)
-    raw = plain.contiguous().view(-1).view(torch.uint8)
-    staging.to_host(raw, torch.frombuffer(memory, dtype=torch.uint8))
+    memory = _staged(plane, plain.contiguous().view(-1).view(torch.uint8))
     return torch.frombuffer(memory, dtype=plain.dtype).view(plain.shape)
 
 
@@ -309,6 +280,11 @@ def _uuids() -> list[bytes]:
 
 
 # -- sessions --------------------------------------------------------------
+
+
+def _present_session() -> _Session | None:
+    plane = public.current()
+    return None if plane is None else _session_of(plane)
 
 
 def _session_of(plane: DataPlane) -> _Session | None:

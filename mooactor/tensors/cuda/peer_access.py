@@ -6,16 +6,21 @@ on two hosts. So the first tensors between two processes go through host memory 
 carry a *probe*: the handle of a small buffer, and what is in it. The receiver opens
 that, looks, and tells the owner by a message. Reads by RDMA are probed in the same way,
 see `direct`.
+
+``python -m`` of this module prints the answer of a second process to a probe of the
+first, for device 0.
 """
 
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mooactor.tensors.cuda.driver import CudaError, Driver
+from mooactor.tensors.cuda.driver import CudaError, Driver, driver
 from mooactor.tensors.cuda.pool import GRANULE
 from mooactor.tensors.plane import DataPlane
 
@@ -141,3 +146,28 @@ class PeerAccess:
             return run_probe(self._driver, device, probe)
 
         self._results.answer(owner, uuid, run)
+
+
+_TIMEOUT_S = 60.0
+
+
+def main(handle: str = "", pattern: str = "") -> str:
+    """Make a probe and have it run; with arguments, try that one."""
+    import torch
+
+    torch.cuda.current_device()  # CUDA is initialised from here on
+    found = driver()
+    if found is None:
+        return "no such driver"
+    if handle:
+        return run_probe(found, 0, Probe(bytes.fromhex(handle), bytes.fromhex(pattern)))
+    probe = new_probe(found, 0)
+    if probe is None:
+        return "this device has no memory that could be opened"
+    command = [sys.executable, "-m", __spec__.name, *(part.hex() for part in probe)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    return done.stdout.strip() or "the second process failed"
+
+
+if __name__ == "__main__":
+    print(main(*sys.argv[1:]))

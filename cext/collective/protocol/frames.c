@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * frames.c: frames as bytes. One walk over the fields both writes and reads
+ * them, so the two cannot differ.
+ */
+#include "collective/protocol/frames.h"
+
+#include <string.h>
+
+struct walk {
+    uint8_t *out;      /* NULL: reading */
+    const uint8_t *in; /* NULL: writing */
+    size_t at, length;
+    bool bad;
+};
+
+/* A field of `bytes` bytes, below `limit` unless that is 0. */
+static void number(struct walk *walk, uint64_t *value, size_t bytes,
+                   uint64_t limit)
+{
+    if (walk->bad || walk->length - walk->at < bytes) {
+        walk->bad = true;
+        *value = 0;
+        return;
+    }
+    if (walk->in)
+        *value = 0;
+    for (size_t i = 0; i < bytes; i++)
+        if (walk->in)
+            *value |= (uint64_t)walk->in[walk->at + i] << 8 * i;
+        else
+            walk->out[walk->at + i] = (uint8_t)(*value >> 8 * i);
+    walk->at += bytes;
+    if (limit && *value >= limit)
+        walk->bad = true;
+}
+
+#define FIELD(WALK, FIELD_, BYTES, LIMIT) \
+    do { \
+        uint64_t value_ = (uint64_t)(FIELD_); \
+        number((WALK), &value_, (BYTES), (LIMIT)); \
+        (FIELD_) = (__typeof__(FIELD_))value_; \
+    } while (0)
+
+static void member(struct walk *walk, struct mooi_member *member)
+{
+    FIELD(walk, member->host, 4, 0);
+    FIELD(walk, member->serial, 4, 0);
+    FIELD(walk, member->slot, 2, MOOI_TEAM_MAX);
+    FIELD(walk, member->pid, 4, 0);
+    FIELD(walk, member->id, 8, 0);
+    FIELD(walk, member->transports, 4, 0);
+    FIELD(walk, member->stripes, 4, 0);
+    FIELD(walk, member->checks, 1, 2);
+    for (int i = 0; i < MOOI_PLACE_BYTES; i++)
+        FIELD(walk, member->place[i], 1, 0);
+}
+
+static void cause(struct walk *walk, struct mooi_cause *cause)
+{
+    FIELD(walk, cause->why, 1, MOOI_WHYS);
+    FIELD(walk, cause->rank, 4, MOOI_MEMBERS_MAX);
+    FIELD(walk, cause->pid, 4, 0);
+    FIELD(walk, cause->witness, 4, MOOI_MEMBERS_MAX + 1);
+}
+
+static void view(struct walk *walk, struct mooi_roll *view)
+{
+    FIELD(walk, view->epoch, 4, 0);
+    FIELD(walk, view->min_size, 4, MOOI_MEMBERS_MAX + 1);
+    FIELD(walk, view->first_seq, 8, (uint64_t)1 << 40);
+    FIELD(walk, view->rested, 1, 2);
+    cause(walk, &view->cause);
+    FIELD(walk, view->size, 4, MOOI_MEMBERS_MAX + 1);
+    for (uint32_t i = 0; !walk->bad && i < view->size; i++)
+        member(walk, &view->members[i]);
+}
+
+static void body(struct walk *walk, struct mooi_frame *frame)
+{
+    switch (frame->kind) {
+    case MOOI_JOIN:
+        member(walk, &frame->join.member);
+        FIELD(walk, frame->join.min_size, 4, MOOI_MEMBERS_MAX + 1);
+        break;
+    case MOOI_GONE:
+        FIELD(walk, frame->gone.serial, 4, 0);
+        FIELD(walk, frame->gone.died, 1, 2);
+        FIELD(walk, frame->gone.begun, 8, 0);
+        break;
+    case MOOI_REPORT:
+        FIELD(walk, frame->report.epoch, 4, 0);
+        FIELD(walk, frame->report.committed, 8, (uint64_t)1 << 40);
+        FIELD(walk, frame->report.prepared, 1, 2);
+        FIELD(walk, frame->report.resting, 1, 2);
+        cause(walk, &frame->report.complaint);
+        break;
+    case MOOI_HALT:
+        FIELD(walk, frame->halt.epoch, 4, 0);
+        break;
+    case MOOI_VIEW:
+        view(walk, &frame->view);
+        break;
+    case MOOI_WAITING:
+        FIELD(walk, frame->waiting.count, 4, MOOI_MEMBERS_MAX + 1);
+        break;
+    case MOOI_REFUSED:
+        FIELD(walk, frame->refused.serial, 4, 0);
+        FIELD(walk, frame->refused.why, 1, MOOI_OTHER_SIZE + 1);
+        break;
+    case MOOI_ENTER:
+        FIELD(walk, frame->enter.step, 1, 8);
+        FIELD(walk, frame->enter.seq, 8, (uint64_t)1 << 40);
+        FIELD(walk, frame->enter.status, 1, 0);
+        FIELD(walk, frame->enter.rest, 1, 2);
+        break;
+    default:
+        walk->bad = true;
+    }
+}
+
+static void all(struct walk *walk, struct mooi_frame *frame)
+{
+    FIELD(walk, frame->kind, 1, MOOI_ENTER + 1);
+    if (!walk->bad)
+        body(walk, frame);
+}
+
+size_t mooi_frame_write(const struct mooi_frame *frame, uint8_t *bytes)
+{
+    struct mooi_frame copy = *frame;
+    struct walk walk = {.out = bytes, .length = MOOI_FRAME_BYTES};
+    all(&walk, &copy);
+    return walk.bad ? 0 : walk.at;
+}
+
+bool mooi_frame_read(struct mooi_frame *frame, const uint8_t *bytes,
+                     size_t length)
+{
+    struct walk walk = {.in = bytes, .length = length};
+    memset(frame, 0, sizeof *frame);
+    all(&walk, frame);
+    return !walk.bad && walk.at == length;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * frames.h: what the parts of the protocol tell each other.
+ *
+ *   JOIN     host → master     a process wants to be a member
+ *   GONE     host → master     a member has left, or its process is dead
+ *   REPORT   host → master     the host has halted; how far it has come
+ *   HALT     master → hosts    halt, and report
+ *   VIEW     master → hosts    the members from now on; go on
+ *   WAITING  master → a host   so many newcomers wait at the door
+ *   REFUSED  master → host     that process cannot be a member
+ *   ENTER    leader → leader   one step of the barrier that commits
+ *
+ * Between a host and the master frames arrive in order, or the connection is
+ * closed and each takes the other for lost. As bytes a frame is bounded, little
+ * endian, and every field of it is checked when it is read.
+ */
+#ifndef MOOI_FRAMES_H
+#define MOOI_FRAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef MOOI_MEMBERS_MAX
+#define MOOI_MEMBERS_MAX 64 /* of a group */
+#endif
+#ifndef MOOI_TEAM_MAX
+#define MOOI_TEAM_MAX 64 /* of a group, on one host */
+#endif
+#ifndef MOOI_HOSTS_MAX
+#define MOOI_HOSTS_MAX 64 /* of a group */
+#endif
+
+#ifndef MOOI_PLACE_BYTES
+#define MOOI_PLACE_BYTES 16
+#endif
+
+/* A member. Hosts have numbers that are never used again, and number their
+ * members likewise, so (host, serial) is its identity. */
+struct mooi_member {
+    uint32_t host, serial;
+    uint32_t slot; /* its place in the memory of its host */
+    int32_t pid;
+    uint64_t id;         /* the runtime's process id */
+    uint32_t transports; /* that it allows */
+    uint32_t stripes;    /* it wants so many, 1 or more */
+    bool checks;         /* it wants checksums, see pipe.h */
+    /* Equal: members of one host share memory, if both allow it. */
+    uint8_t place[MOOI_PLACE_BYTES];
+};
+
+/* Why an operation was aborted, and the epoch with it. All members are told,
+ * unless the cause is silent: then no member had all inputs of the operation,
+ * and all begin it anew under the next number. */
+enum mooi_why {
+    MOOI_WHY_NONE,  /* silent: a change while nothing ran */
+    MOOI_WHY_REST,  /* silent: newcomers have come in */
+    MOOI_WHY_LEFT,  /* silent: a member left before it began */
+    MOOI_WHY_SHORT, /* a member left in the middle, or too few remain */
+    MOOI_WHY_DIED,  /* a member died */
+    MOOI_WHY_CUT,   /* a connection broke, or could not be made */
+    MOOI_WHY_LATE,  /* the deadline passed, waiting for a member */
+    MOOI_WHY_NO_WAY, /* two members have no transport in common */
+    MOOI_WHY_FEW, /* fewer than min_size members for too long */
+    MOOI_WHYS
+};
+
+struct mooi_cause {
+    enum mooi_why why;
+    uint32_t rank;    /* the member that is the reason, in the old epoch */
+    int32_t pid;      /* its process */
+    uint32_t witness; /* the rank that noticed; FEW: how many members */
+};
+
+/* The members of an epoch, by rank. Operation first_seq - 1 was aborted, for
+ * the sake of `cause`; all earlier ones that are not the like of it in an
+ * earlier view are committed. */
+struct mooi_roll {
+    uint32_t epoch, min_size, size;
+    uint64_t first_seq;
+    bool rested; /* operation first_seq - 2 is committed, and members rest */
+    struct mooi_cause cause;
+    struct mooi_member members[MOOI_MEMBERS_MAX];
+};
+
+enum mooi_refusal { MOOI_FULL = 1, MOOI_OTHER_SIZE };
+
+enum mooi_frame_kind {
+    MOOI_JOIN = 1,
+    MOOI_GONE,
+    MOOI_REPORT,
+    MOOI_HALT,
+    MOOI_VIEW,
+    MOOI_WAITING,
+    MOOI_REFUSED,
+    MOOI_ENTER
+};
+
+struct mooi_frame {
+    enum mooi_frame_kind kind;
+    union {
+        struct {
+            struct mooi_member member;
+            uint32_t min_size;
+        } join;
+        struct {
+            uint32_t serial;
+            bool died;
+            uint64_t begun; /* the last operation that it had begun */
+        } gone;
+        struct {
+            uint32_t epoch;
+            uint64_t committed; /* it and all before are decided */
+            bool prepared;      /* the next one is PREPARED */
+            bool resting;       /* members rest behind `committed` */
+            struct mooi_cause complaint; /* of a member */
+        } report;
+        struct {
+            uint32_t epoch;
+        } halt;
+        struct mooi_roll view;
+        struct {
+            uint32_t count;
+        } waiting;
+        struct {
+            uint32_t serial;
+            enum mooi_refusal why;
+        } refused;
+        struct {
+            uint32_t step;
+            uint64_t seq;
+            uint32_t status;
+            bool rest; /* some host before wants it */
+        } enter;
+    };
+};
+
+/* Room for any frame. */
+#define MOOI_MEMBER_BYTES (31 + MOOI_PLACE_BYTES)
+#define MOOI_FRAME_BYTES (64 + MOOI_MEMBERS_MAX * MOOI_MEMBER_BYTES)
+
+/* Write a frame to `bytes`, which has room for MOOI_FRAME_BYTES. Returns the
+ * length. */
+size_t mooi_frame_write(const struct mooi_frame *frame, uint8_t *bytes);
+/* false: it is none, and *frame is garbage. Reads nothing beyond `length`, and
+ * bounds no loop by a number that it has not checked. */
+bool mooi_frame_read(struct mooi_frame *frame, const uint8_t *bytes,
+                     size_t length);
+
+#endif

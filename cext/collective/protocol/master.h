@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * master.h: the one place that decides on the members of a group.
+ *
+ * The master takes no part in operations. It acts when a member is gone, a host
+ * is lost, a member complains or rests, or a newcomer finds too few members:
+ *
+ *   FORMING, OPEN  --HALT to all hosts-->  HALTING  --VIEW to all-->  OPEN, or
+ *   FORMING while there are fewer members than min_size
+ *
+ * It is the configuration master of vertical Paxos (Lamport, Malkhi and Zhou,
+ * "Vertical Paxos and Primary-Backup Replication", PODC 2009).
+ *
+ * Theorem. If anybody, dead or alive, returned success for an operation, then
+ * every host of its view had PREPARED it: a leader enters the barrier after
+ * that, and a halt does not undo it. So all hosts that survive report it as
+ * prepared or committed, and the master commits it. Conversely it commits only
+ * what all of them can finish from local memory.
+ *
+ * Pure: what it is told goes in, frames for hosts come out by `emit`. Nothing
+ * in it assumes that members belong to one session. One thread at a time;
+ * nothing blocks.
+ */
+#ifndef MOOI_GROUP_MASTER_H
+#define MOOI_GROUP_MASTER_H
+
+#include "collective/protocol/frames.h"
+
+enum mooi_presence { MOOI_IS_HERE, MOOI_HAS_LEFT, MOOI_HAS_DIED };
+
+struct mooi_seat {
+    struct mooi_member member;
+    enum mooi_presence presence;
+    uint64_t begun; /* of one that has left */
+};
+
+/* A host with members. */
+struct mooi_place {
+    uint32_t host; /* 0: none */
+    bool reported; /* in this epoch */
+    bool prepared, resting;
+};
+
+struct mooi_master {
+    enum { MOOI_GROUP_FORMING, MOOI_GROUP_OPEN, MOOI_GROUP_HALTING } state;
+    uint32_t epoch, min_size;
+    uint32_t size;  /* of the view: the first seats, by rank */
+    uint32_t seated; /* then come the newcomers */
+    uint64_t first_seq;
+    uint64_t committed; /* the last one known to be */
+    bool enough; /* the view has min_size members */
+    struct mooi_cause complaint; /* the first of this epoch */
+    struct mooi_seat seats[MOOI_MEMBERS_MAX];
+    struct mooi_place places[MOOI_HOSTS_MAX];
+    void (*emit)(void *to, uint32_t host, const struct mooi_frame *frame);
+    void *to;
+};
+
+/* Zero all but what the caller sets: emit, to. */
+
+/* A frame of a host, whose number is not 0. */
+void mooi_master_take(struct mooi_master *master, uint32_t host,
+                      const struct mooi_frame *frame);
+/* The connection with a host is closed: all its processes count as dead. */
+void mooi_master_lost(struct mooi_master *master, uint32_t host);
+
+#endif

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: MIT
+"""`Layout`: how many actors, learners and environments a machine gets, or a cluster.
+
+The result of learning depends on the settings alone. A larger machine gets more actors
+with fewer environments each, and more learners with smaller parts of the same batch.
+Several hosts get as many actors as one machine with all their cores, but the learners
+and the supply are on the driver's host, where learners share memory. Each actor is on a
+host of its own choice for the whole run: when that host is lost, its actors wait until
+it is back, and the others play on. A host that joins later gets actors, too: see
+`Newcomers`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+
+import mooactor as moo
+from impala.settings import SettingsError, SupplySettings, Within
+from mooactor.tensors.limits import processors
+
+UNROLLS_IN_PLAY = 4  # environments for each unroll of the batch
+MOST_ENVIRONMENTS = 16  # in one actor
+CORES_PER_LEARNER = 4
+LEAST_LOCAL_BATCH = 2  # unrolls for one learner, unless the settings say less
+
+HostRow = Mapping[str, Any]  # of `moo.hosts()`
+
+
+@dataclass(frozen=True)
+class LayoutSettings:
+    """How the work is divided among processes."""
+
+    connect: str | None = None
+    """A broker's address, such as tcp://10.0.0.5:4431: run on the hosts of its cluster,
+    with the learners on this one. Default: what MOOACTOR_ADDRESS says, which
+    `mooactor run` sets, or this machine alone."""
+    actors: Annotated[int | None, Within(1)] = None
+    """Processes that step environments. Default: one per core, of all hosts, at most as
+    many as unrolls may be in flight; hosts that join during the run get theirs, too."""
+    learners: Annotated[int | None, Within(1)] = None
+    """Processes that learn and average gradients. Default: one per GPU, or without GPU
+    one per four cores of the driver's host, at most one per two unrolls of the batch,
+    which they share evenly. With GPUs each learner has one of its own."""
+    envs_per_actor: Annotated[int | None, Within(1)] = None
+    """Environments in each actor, stepped in two halves where the number is even.
+    Default: four for each unroll in the batch, shared among the actors, at most 16."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where learners compute. Actors always choose actions on the CPU."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The processes of a run, all numbers decided.
+
+    Attributes:
+      local_batch: unrolls in each learner's part of an update.
+      in_flight: calls to actors whose unrolls no learner has taken yet, at most.
+      learner_host: the host of the learners and of the supply; empty on one machine.
+      actor_hosts: the host of each actor; empty on one machine.
+      grows: whether hosts that join during the run get actors.
+    """
+
+    cores: int
+    actors: int
+    learners: int
+    envs_per_actor: int
+    device: Literal["cpu", "cuda"]
+    local_batch: int
+    in_flight: int
+    learner_host: str = ""
+    actor_hosts: tuple[str, ...] = ()
+    grows: bool = False
+
+    def host_of(self, actor: int) -> str:
+        """The host of an actor; empty on one machine."""
+        return self.actor_hosts[actor] if self.actor_hosts else ""
+
+    def newcomers(self) -> Newcomers:
+        """For hosts that join: they share the unrolls that may be in flight."""
+        known = {self.learner_host, *self.actor_hosts}
+        most = self.in_flight if self.grows else 0
+        return Newcomers(known, self.actors, most)
+
+    def decided(self) -> dict[str, int]:
+        """The numbers that `LayoutSettings` may leave open, by their names there."""
+        names = ("actors", "learners", "envs_per_actor")
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self) -> str:
+        hosts = len({self.learner_host, *self.actor_hosts})
+        where = f" on {hosts} host{'s' * (hosts > 1)}" if self.actor_hosts else ""
+        return (
+            f"{self.cores} cores{where}: {self.actors} actors of {self.envs_per_actor} "
+            f"environments, {self.learners} learners on {self.device}"
+        )
+
+
+def choose_layout(
+    settings: LayoutSettings,
+    batch: int,
+    supply: SupplySettings,
+    *,
+    cores: int | None = None,
+    gpus: int | None = None,
+    hosts: Sequence[HostRow] = (),
+) -> Layout:
+    """Divide updates of ``batch`` unrolls among processes.
+
+    ``supply`` says how many unrolls may be in flight. ``cores`` and ``gpus`` are those
+    of this machine unless they are given. ``hosts`` are the rows of `mooactor.hosts`,
+    this machine's first. If there are several, or more may join, actors get the cores
+    of all.
+
+    Raises:
+      SettingsError: ``settings`` do not go together, or not with this machine.
+    """
+    cores = processors() if cores is None else cores
+    own_cores = cores
+    many = len(hosts) > 1 or (len(hosts) == 1 and is_joined(settings.connect))
+    if many:
+        cores = sum(int(row["cpus"]) for row in hosts)
+        own_cores = int(hosts[0]["cpus"])
+    if settings.device == "cpu":
+        gpus = 0
+    elif gpus is None:
+        gpus = torch.cuda.device_count()
+    if settings.device == "cuda" and not gpus:
+        raise SettingsError("--device cuda, but torch sees no GPU here")
+    most = supply.lag * batch
+    actors = settings.actors or max(1, min(cores, most))
+    wanted = gpus or max(
+        1, min(own_cores // CORES_PER_LEARNER, batch // LEAST_LOCAL_BATCH)
+    )
+    learners = settings.learners or _divisor(batch, wanted)
+    environments = settings.envs_per_actor or min(
+        MOST_ENVIRONMENTS, most, max(1, UNROLLS_IN_PLAY * batch // actors)
+    )
+    if gpus and learners > gpus:
+        raise SettingsError(
+            f"--learners {learners}: each needs a GPU of its own, and torch sees "
+            f"{gpus} here; lower --learners to that, or choose --device cpu"
+        )
+    if batch % learners:
+        raise SettingsError(f"--batch {batch} does not split over {learners} learners")
+    if environments > most:
+        raise SettingsError(
+            f"--envs-per-actor {environments}: one call brings more than the {most} "
+            "unrolls that may be in flight; raise --batch or --lag"
+        )
+    if supply.lag > supply.max_lag:
+        raise SettingsError(
+            f"--lag {supply.lag} with --max-lag {supply.max_lag}: unrolls would be "
+            "dropped as too old; lower --lag or raise --max-lag"
+        )
+    if supply.deterministic and actors < learners:
+        raise SettingsError(
+            f"--deterministic: {learners} learners need at least as many actors"
+        )
+    return Layout(
+        cores=cores,
+        actors=actors,
+        learners=learners,
+        envs_per_actor=environments,
+        device="cuda" if gpus else "cpu",
+        local_batch=batch // learners,
+        in_flight=most // environments,
+        learner_host=str(hosts[0]["name"]) if many else "",
+        actor_hosts=spread_actors(hosts, actors) if many else (),
+        grows=many and settings.actors is None and not supply.deterministic,
+    )
+
+
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor of ``number`` that is at most ``most``."""
+    return max(d for d in range(1, number + 1) if number % d == 0 and d <= most)
+
+
+# -- hosts --
+
+
+@contextmanager
+def session(address: str | None) -> Iterator[list[dict[str, Any]]]:
+    """A session for a run; gives the rows of its hosts, the driver's first.
+
+    Args:
+      address: a broker's; None: that of ``MOOACTOR_ADDRESS``, or this machine alone.
+
+    Raises:
+      SettingsError: it cannot begin.
+    """
+    try:
+        running = moo.init(address)
+    except (moo.MooError, ValueError, OSError) as error:
+        raise SettingsError(str(error)) from error
+    with running:
+        yield moo.hosts()
+
+
+def is_joined(address: str | None) -> bool:
+    """Whether `session` with this address is of a cluster, of however many hosts."""
+    return bool(address or os.environ.get("MOOACTOR_ADDRESS"))
+
+
+def spread_actors(rows: Sequence[HostRow], actors: int) -> tuple[str, ...]:
+    """The host of each actor: the one with the most CPUs per actor that it would have.
+
+    The first of ``rows`` comes first among equals. Hosts without CPUs get none.
+
+    Raises:
+      SettingsError: no host has CPUs.
+    """
+    usable = [row for row in rows if row["cpus"] > 0]
+    if not usable:
+        raise SettingsError("no host offers CPUs: start one with more --num-cpus")
+    counts = {str(row["name"]): 0 for row in usable}
+    cpus = {str(row["name"]): float(row["cpus"]) for row in usable}
+    for _ in range(actors):
+        best = max(counts, key=lambda name: cpus[name] / (counts[name] + 1))
+        counts[best] += 1
+    return tuple(name for name, count in counts.items() for _ in range(count))
+
+
+class Newcomers:
+    """Hosts that join during a run, and the actors that they get: one per CPU, as long
+    as all of the run together are at most ``most``.
+
+    Args:
+      known: the hosts that have their actors already.
+      actors: the number of these.
+    """
+
+    def __init__(self, known: Iterable[str], actors: int, most: int) -> None:
+        self._known = set(known)
+        self._next, self._most = actors, most
+
+    def look(self, rows: Sequence[HostRow]) -> list[tuple[int, str]]:
+        """The number and the host of each actor to be added now.
+
+        ``rows`` are those of `moo.hosts`. The caller starts them all.
+        """
+        found = []
+        for row in rows:
+            name, cpus = str(row["name"]), int(row["cpus"])
+            if cpus < 1 or name in self._known:
+                continue
+            self._known.add(name)
+            for _ in range(min(cpus, self._most - self._next)):
+                found.append((self._next, name))
+                self._next += 1
+        return found

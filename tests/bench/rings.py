@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""Learner groups in two network namespaces beside torch.distributed with gloo over TCP.
+
+Two network namespaces stand for two hosts, with half of the ranks each. This process
+gives the ranks commands, by lines on their pipes; the slowest one's time counts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import select
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mooactor.cli.bench.measure import Effort, turn_about
+from mooactor.cli.bench.report import Goal, Row, Skipped
+from mooactor.tensors.collective import (
+    DTYPES,
+    OPS,
+    GroupAgent,
+    Part,
+    SharedGroup,
+    SharedWork,
+    segment_bytes,
+)
+from tests.bench.between import two_hosts, why_not
+from tests.clusters import Network
+
+NAMES = ("ring.2", "ring.4")
+SIZES_KB = (64, 1024, 16 << 10, 64 << 10)
+PEER = "gloo"
+
+
+def rows(effort: Effort) -> Iterator[Row | Skipped]:
+    """2 and 4 ranks, four sizes each."""
+    why = why_not()
+    if importlib.util.find_spec("torch") is None:
+        why = "torch is not installed, and gloo comes with it"
+    if why:
+        yield Skipped("ring", why)
+        return
+    with two_hosts() as network:
+        for ranks in (2, 4):
+            yield from _of(ranks, network, effort)
+
+
+def _of(ranks: int, net: Network, effort: Effort) -> Iterator[Row]:
+    with _group("ours", ranks, net) as ours, _group("gloo", ranks, net) as gloo:
+        for kilobytes in SIZES_KB:
+            repeats = effort.repeats(20 if kilobytes <= 1024 else 4)
+            spent, peer = turn_about(
+                effort.rounds,
+                lambda: _timed(ours, kilobytes, repeats),
+                lambda: _timed(gloo, kilobytes, repeats),
+            )
+            size = f"{kilobytes} KB" if kilobytes < 1024 else f"{kilobytes >> 10} MB"
+            work = f"allreduce of {size}, {ranks} processes in 2 network namespaces"
+            goal = Goal("at most", 1.0, PEER)
+            yield Row(f"ring.{ranks}", work, "ms", spent, {PEER: peer}, goal)
+
+
+# -- from outside ------------------------------------------------------------------
+
+Ranks = list["subprocess.Popen[str]"]
+
+
+@contextmanager
+def _group(kind: str, ranks: int, network: Network) -> Iterator[Ranks]:
+    with ExitStack() as stack:
+        where = stack.enter_context(tempfile.TemporaryDirectory())
+        segment = os.memfd_create("bench")
+        stack.callback(os.close, segment)
+        os.ftruncate(segment, segment_bytes())
+        agent = stack.enter_context(_serving(GroupAgent(segment)))
+        processes = []
+        for rank in range(ranks):
+            host = network.hosts[rank * 2 // ranks]
+            process = subprocess.Popen(
+                [
+                    *(*network.on(host), sys.executable, "-m", __name__, kind, host),
+                    *map(str, (rank, ranks, segment, agent.bell)),
+                    str(Path(where) / "gloo"),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                pass_fds=[segment, agent.bell],
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            processes.append(process)
+        yield processes
+
+
+@contextmanager
+def _serving(agent: GroupAgent) -> Iterator[GroupAgent]:
+    """Act for the agent, in a thread."""
+    ended, end = os.pipe()
+
+    def serve() -> None:
+        while ended not in select.select([agent.fileno(), ended], [], [])[0]:
+            agent.look()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield agent
+    finally:
+        os.close(end)
+        thread.join()
+        os.close(ended)
+        agent.close()
+
+
+def _timed(processes: Ranks, kilobytes: int, repeats: int) -> float:
+    """Milliseconds of one sum: the median of the slowest rank's."""
+    for process in processes:
+        print(kilobytes, repeats, file=process.stdin, flush=True)
+    by_rank = []
+    for process in processes:
+        assert process.stdout is not None
+        by_rank.append(json.loads(process.stdout.readline()))
+    slowest: list[float] = [max(times) for times in zip(*by_rank, strict=True)]
+    return statistics.median(slowest) * 1e3
+
+
+# -- one rank ----------------------------------------------------------------------
+
+
+class Rank(NamedTuple):
+    """The commands of a rank: wait for all, and sum a tensor in place."""
+
+    barrier: Callable[[], object]
+    reduce: Callable[[Any], object]
+
+
+def _ours(host: str, rank: int, ranks: int, segment: int, bell: int) -> Rank:
+    group = SharedGroup(segment, bell, rank, ranks, 60.0, host=host)
+    while not group.ready(1.0):
+        pass
+
+    def finish(work: SharedWork) -> None:
+        while (outcome := work.wait(1.0)) is None:
+            pass
+        if outcome.status:
+            raise RuntimeError(f"an operation failed: {outcome}")
+
+    def reduce(tensor: Any) -> None:
+        where = [tensor.data_ptr()]
+        part = Part(
+            "allreduce",
+            dtype=DTYPES["float32"],
+            op=OPS["sum"],
+            inputs=where,
+            outputs=where,
+            sizes=[tensor.nbytes],
+        )
+        finish(group.submit(SharedWork(tensor), [part]))
+
+    return Rank(lambda: finish(group.submit(SharedWork(), [Part("barrier")])), reduce)
+
+
+def _gloo(rank: int, ranks: int, where: str) -> Rank:
+    import torch.distributed as distributed
+
+    names = [name for _, name in socket.if_nameindex()]
+    os.environ["GLOO_SOCKET_IFNAME"] = next(name for name in names if name != "lo")
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{where}", rank=rank, world_size=ranks
+    )
+    return Rank(distributed.barrier, distributed.all_reduce)
+
+
+def serve(
+    kind: str, host: str, rank: int, ranks: int, segment: int, bell: int, at: str
+) -> None:
+    """Be one rank, until the commands end."""
+    import torch
+
+    torch.set_num_threads(1)
+    if kind == "ours":
+        me = _ours(host, rank, ranks, segment, bell)
+    else:
+        me = _gloo(rank, ranks, at)
+    for line in sys.stdin:
+        kilobytes, repeats = map(int, line.split())
+        tensor, times = torch.ones(kilobytes << 8), []
+        for _ in range(repeats):
+            me.barrier()
+            began = time.perf_counter()
+            me.reduce(tensor)
+            times.append(time.perf_counter() - began)
+            tensor.fill_(1)
+        print(json.dumps(times), flush=True)
+
+
+if __name__ == "__main__":
+    _, its_kind, its_host, *numbers, its_file = sys.argv
+    rank_of, ranks_of, segment_of, bell_of = map(int, numbers)
+    serve(its_kind, its_host, rank_of, ranks_of, segment_of, bell_of, its_file)

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fuzzing the frames of learner groups. Whatever the bytes are, reading them
+ * touches nothing beyond them, and what they mean is written as the same bytes:
+ * there is one way to say a thing. The reducers take any frame that can be read.
+ *
+ * With -DFUZZER it is a libFuzzer target, otherwise a test with a fixed seed.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "collective/protocol/agent.h"
+#include "collective/protocol/commit.h"
+#include "collective/protocol/master.h"
+
+static void drop(void *to, const struct mooi_frame *frame)
+{
+    (void)to, (void)frame;
+}
+
+static void drop_for(void *to, uint32_t host, const struct mooi_frame *frame)
+{
+    uint8_t bytes[MOOI_FRAME_BYTES];
+    (void)to, (void)host;
+    CHECK(mooi_frame_write(frame, bytes) > 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct mooi_words words;
+    static struct mooi_agent agent = {.host = 1, .words = &words, .emit = drop,
+                                      .show = drop};
+    static struct mooi_master master = {.emit = drop_for};
+    static struct mooi_commit commit = {.words = &words, .emit = drop_for};
+    struct mooi_frame frame;
+    uint8_t *exact = malloc(size ? size : 1), again[MOOI_FRAME_BYTES];
+    CHECK(exact);
+    if (size)
+        memcpy(exact, data, size);
+    if (mooi_frame_read(&frame, exact, size)) {
+        CHECK(mooi_frame_write(&frame, again) == size);
+        CHECK(!memcmp(again, exact, size));
+        if (!commit.hosts)
+            mooi_commit_open(&commit, 3, 0, 2);
+        mooi_agent_take(&agent, &frame);
+        mooi_commit_take(&commit, &frame);
+        mooi_master_take(&master, 1 + size % 5, &frame);
+    }
+    free(exact);
+    return 0;
+}
+
+#ifndef FUZZER
+
+static uint32_t random_below(uint32_t *state, uint32_t limit)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % limit;
+}
+
+/* One of each kind, with large values in it. */
+static size_t sample(uint32_t *state, uint8_t bytes[MOOI_FRAME_BYTES])
+{
+    struct mooi_frame frame = {0};
+    frame.kind = (enum mooi_frame_kind)(1 + random_below(state, MOOI_ENTER));
+    switch (frame.kind) {
+    case MOOI_JOIN:
+        frame.join.min_size = 1 + random_below(state, MOOI_MEMBERS_MAX);
+        frame.join.member.slot = random_below(state, MOOI_TEAM_MAX);
+        frame.join.member.serial = random_below(state, 9);
+        break;
+    case MOOI_GONE:
+        frame.gone.serial = random_below(state, 9);
+        break;
+    case MOOI_REPORT:
+        frame.report.epoch = random_below(state, 9);
+        frame.report.committed = random_below(state, 99);
+        frame.report.prepared = random_below(state, 2);
+        break;
+    case MOOI_VIEW:
+        frame.view.epoch = random_below(state, 9);
+        frame.view.size = random_below(state, MOOI_MEMBERS_MAX + 1);
+        for (uint32_t i = 0; i < frame.view.size; i++)
+            frame.view.members[i].slot = random_below(state, MOOI_TEAM_MAX);
+        break;
+    case MOOI_REFUSED:
+        frame.refused.why = MOOI_FULL;
+        break;
+    case MOOI_ENTER:
+        frame.enter.seq = 2;
+        frame.enter.step = random_below(state, 8);
+        break;
+    default:
+        break;
+    }
+    return mooi_frame_write(&frame, bytes);
+}
+
+int main(void)
+{
+    uint8_t bytes[MOOI_FRAME_BYTES];
+    uint32_t state = 1;
+    for (int round = 0; round < 200000; round++) {
+        size_t size = sample(&state, bytes);
+        CHECK(size > 0);
+        LLVMFuzzerTestOneInput(bytes, size);
+        for (uint32_t n = random_below(&state, 4); n; n--)
+            bytes[random_below(&state, (uint32_t)size)] =
+                (uint8_t)random_below(&state, 256);
+        LLVMFuzzerTestOneInput(bytes, random_below(&state, (uint32_t)size + 1));
+        LLVMFuzzerTestOneInput(bytes, size);
+    }
+    return 0;
+}
+#endif

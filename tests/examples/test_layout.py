@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+"""Who does what on a machine of so many cores and GPUs."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from impala import (
+    LayoutSettings,
+    Newcomers,
+    SettingsError,
+    SupplySettings,
+    choose_layout,
+)
+from impala.layout import spread_actors
+
+FLOW = SupplySettings()
+
+
+def test_what_is_learned_is_the_same_on_any_number_of_cores() -> None:
+    for cores, batch in itertools.product([1, 2, 3, 12, 16, 64, 256], [8, 32]):
+        layout = choose_layout(LayoutSettings(), batch, FLOW, cores=cores, gpus=0)
+        assert layout.learners * layout.local_batch == batch
+        assert layout.in_flight * layout.envs_per_actor <= FLOW.lag * batch
+        assert layout.actors == min(cores, FLOW.lag * batch)
+        assert layout.in_flight >= layout.actors  # all of them have work
+        assert layout.device == "cpu"
+
+
+def test_it_is_as_the_table_in_the_documentation_says() -> None:
+    for cores, *decided in ((2, 2, 1, 16), (16, 16, 4, 2), (64, 64, 4, 1)):
+        layout = choose_layout(LayoutSettings(), 8, FLOW, cores=cores, gpus=0)
+        assert list(layout.decided().values()) == decided
+
+
+def test_each_gpu_has_a_learner_with_an_equal_part_unless_the_cpu_is_asked_for() -> (
+    None
+):
+    for gpus, learners in ((1, 1), (2, 2), (3, 2), (8, 8)):
+        layout = choose_layout(LayoutSettings(), 8, FLOW, cores=64, gpus=gpus)
+        assert (layout.learners, layout.device) == (learners, "cuda")
+    settings = LayoutSettings(learners=4, device="cpu")
+    layout = choose_layout(settings, 8, FLOW, cores=4, gpus=2)
+    assert str(layout) == "4 cores: 4 actors of 8 environments, 4 learners on cpu"
+
+
+def host(name: str, cpus: float) -> dict[str, Any]:
+    return {"name": name, "cpus": cpus}
+
+
+def test_several_hosts_have_the_actors_of_one_machine_with_all_their_cores() -> None:
+    hosts = [host("b", 4), host("a", 16), host("c", 12)]
+    layout = choose_layout(LayoutSettings(), 8, FLOW, cores=4, gpus=0, hosts=hosts)
+    alone = choose_layout(LayoutSettings(learners=1), 8, FLOW, cores=32, gpus=0)
+    assert layout.decided() == alone.decided()  # as many learners as the driver's allow
+    assert layout.learner_host == "b"
+    assert Counter(layout.actor_hosts) == {"b": 4, "a": 16, "c": 12}
+    assert [layout.host_of(actor) for actor in (0, 4, 31)] == ["b", "a", "c"]
+    assert str(layout).startswith("32 cores on 3 hosts: 32 actors of 1 environments")
+
+
+def test_actors_go_where_each_has_most_cores() -> None:
+    for cpus, actors, expected in (
+        ((2, 2, 2), 6, (2, 2, 2)),
+        ((2, 2, 2), 4, (2, 1, 1)),
+        ((4, 2), 12, (8, 4)),
+        ((64, 64), 64, (32, 32)),
+        ((0, 2), 3, (0, 3)),
+    ):
+        rows = [host(name, one) for name, one in zip("abc", cpus, strict=False)]
+        counts = Counter(spread_actors(rows, actors))
+        assert tuple(counts[row["name"]] for row in rows) == expected
+    with pytest.raises(SettingsError, match="no host offers CPUs: start one with"):
+        spread_actors([host("a", 0), host("b", 0)], 1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "flow", "gpus", "reason"),
+    [
+        ({"learners": 4}, {}, 2, "--learners 4: each needs a GPU of its own"),
+        ({"learners": 4}, {}, 1, "--learners 4: .*choose --device cpu"),
+        ({"device": "cuda"}, {}, 0, "--device cuda, but torch sees no GPU here"),
+        ({"learners": 3}, {}, 0, "--batch 8 does not split over 3 learners"),
+        ({"envs_per_actor": 65}, {}, 0, "--envs-per-actor 65: one call brings more"),
+        ({}, {"lag": 60}, 0, "--lag 60 with --max-lag 50"),
+        (
+            {"actors": 1, "learners": 2},
+            {"deterministic": True},
+            0,
+            "need at least as many actors",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_a_sentence(
+    wrong: dict[str, Any], flow: dict[str, Any], gpus: int, reason: str
+) -> None:
+    supply = replace(FLOW, **flow)
+    with pytest.raises(SettingsError, match=reason) as caught:
+        choose_layout(LayoutSettings(**wrong), 8, supply, cores=4, gpus=gpus)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_host_that_joins_gets_an_actor_for_each_cpu_once() -> None:
+    newcomers = Newcomers({"a"}, actors=4, most=9)
+    rows = [host("a", 4), host("b", 3), host("c", 0)]
+    assert newcomers.look(rows) == [(4, "b"), (5, "b"), (6, "b")]
+    assert newcomers.look(rows) == []
+    rows[2] = host("c", 8)  # more than may play at once
+    assert newcomers.look(rows) == [(7, "c"), (8, "c")]
+    assert newcomers.look([*rows, host("d", 1)]) == []
+
+
+def test_the_actors_grow_unless_their_number_is_given_or_the_order() -> None:
+    hosts = [host("a", 4), host("b", 4)]
+
+    def grows(supply: SupplySettings = FLOW, **settings: Any) -> bool:
+        chosen = LayoutSettings(**settings)
+        found = choose_layout(chosen, 8, supply, cores=4, gpus=0, hosts=hosts)
+        return bool(found.newcomers().look([host("c", 1)])) and found.grows
+
+    assert grows()
+    assert not grows(actors=2)
+    assert not grows(replace(FLOW, deterministic=True))
+
+
+def test_one_host_of_a_cluster_is_as_one_machine_unless_others_may_join() -> None:
+    one = {"cores": 2, "gpus": 0, "hosts": [host("a", 2)]}
+    layout = choose_layout(LayoutSettings(), 8, FLOW, **one)
+    assert layout == choose_layout(LayoutSettings(), 8, FLOW, cores=2, gpus=0)
+    assert layout.host_of(0) == "" and layout.learner_host == ""
+    joined = LayoutSettings(connect="tcp://a:4431")
+    layout = choose_layout(joined, 8, FLOW, **one)
+    assert layout.actor_hosts == ("a", "a") and layout.learner_host == "a"
+    assert str(layout).startswith("2 cores on 1 host: 2 actors")

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""A run's directory."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from impala import RunLog
+
+
+def row(step: int, score: float = 1.5) -> dict[str, float | int | str]:
+    return {"step": step, "episode_return": score, "weights": "abc"}
+
+
+def rows(directory: Path) -> list[dict[str, str]]:
+    with (directory / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def shown(directory: Path) -> list[tuple[int, float]]:
+    """What TensorBoard shows of the returns."""
+    events = EventAccumulator(str(directory)).Reload().Scalars("episode_return")
+    return [(event.step, event.value) for event in events]
+
+
+def test_rows_are_on_disk_as_soon_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So they outlive a crash of the host; and TensorBoard shows them, too."""
+    synced: list[list[dict[str, str]]] = []
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append(rows(tmp_path))
+
+    monkeypatch.setattr(os, "fsync", record)
+    log = RunLog(tmp_path)
+    log.write(row(10, math.nan))
+    log.write(row(20, 7.0))
+    assert synced[-1][-1] == {"step": "20", "episode_return": "7.0", "weights": "abc"}
+    assert shown(tmp_path) == [(20, 7.0)]  # though it is not closed yet
+    log.close()
+
+
+def test_a_resumed_log_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+    log = RunLog(tmp_path)
+    for step in (10, 20, 30):
+        log.write(row(step))
+    log.close()
+    log = RunLog(tmp_path, from_step=20)
+    log.write(row(25, 9.0))
+    log.close()
+    assert [entry["step"] for entry in rows(tmp_path)] == ["10", "20", "25"]
+    assert shown(tmp_path) == [(10, 1.5), (20, 1.5), (25, 9.0)]
+    # TensorBoard reads them by their names, which have the second, and then a number.
+    names = [path.name for path in tmp_path.glob("events.*")]
+    assert len({name.split(".")[3] for name in names}) == 2
+
+
+def test_the_end_draws_the_curve_unless_something_was_raised(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), RunLog(tmp_path / "broken") as log:
+        log.write(row(10))
+        raise KeyError("in the middle of a run")
+    for name, score in (("before the first game", math.nan), ("whole", 2.0)):
+        with RunLog(tmp_path / name, "a title") as log:
+            log.write(row(10, score))
+            log.write(row(20, score + 1))
+    drawn = {path.parent.name: path for path in tmp_path.glob("*/curve.png")}
+    empty, whole = (
+        Image.open(drawn.pop(name)).convert("RGB").tobytes()
+        for name in ("before the first game", "whole")
+    )
+    assert empty != whole and not drawn

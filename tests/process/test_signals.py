@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: MIT
+"""SIGUSR1: every process of a session says what it is doing, and goes on with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import mooactor as moo
+from mooactor.process import signals
+from tests.conftest import eventually
+from tests.process import programs
+from tests.processes import Process
+
+PROGRAM = """
+import asyncio
+import hashlib
+import os
+import signal
+import sys
+import threading
+
+import mooactor as moo
+from mooactor import actor
+
+
+@actor
+class Sync:
+    def pid(self):
+        return os.getpid()
+
+    def echo(self, value):
+        return value
+
+    def hash(self, rounds):  # in C, without the GIL
+        return len(hashlib.pbkdf2_hmac("sha256", b"a", b"b", rounds))
+
+    def until(self, path):
+        with open(path) as gate:  # a named pipe
+            gate.read()
+
+
+@actor
+class Async:
+    def __init__(self):
+        self.gone_on = asyncio.Event()
+
+    def pid(self):
+        return os.getpid()
+
+    async def pause(self):
+        await self.inner()
+
+    async def inner(self):
+        await self.gone_on.wait()
+
+    async def waiting(self):
+        return len(self.gone_on._waiters)
+
+    async def echo(self, value):
+        return value
+
+    async def go_on(self):
+        self.gone_on.set()
+
+
+def say(*words):
+    print(*words, flush=True)
+"""
+
+
+class Running:
+    """A program under way."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        programs.write(path, PROGRAM + textwrap.dedent(text))
+        self._stderr = path.with_suffix(".err")
+        with self._stderr.open("wb") as stderr:
+            self._process = programs.start(path, stderr=stderr)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self.pid = self._process.pid
+
+    def said(self) -> str:
+        """What it has said on stderr so far."""
+        return self._stderr.read_text()
+
+    def line(self) -> list[str]:
+        """The words of the next line of stdout."""
+        line = self._stdout.readline()
+        assert line, self.said()
+        return line.split()
+
+    def has_line(self, seconds: float) -> bool:
+        """Whether there is one within so long."""
+        return bool(select.select([self._stdout], [], [], seconds)[0])
+
+    def go_on(self) -> None:
+        """It waits for a line on stdin."""
+        self._stdin.write("\n")
+        self._stdin.flush()
+
+    def ask(self, pid: int, *expected: str) -> str:
+        """Send the signal until it is answered so: the last answer."""
+        for _ in range(20):
+            before = len(self.said())
+            os.kill(pid, signal.SIGUSR1)
+            answer = lambda before=before: self.said()[before:]  # noqa: E731
+            if eventually(lambda: all(re.search(e, answer()) for e in expected), 1.0):
+                return answer()
+        raise AssertionError(answer())
+
+    def end(self) -> str:
+        """Let it go on to its end, which must be a good one; the rest of stdout."""
+        self._stdin.close()
+        out = self._stdout.read()
+        assert self._process.wait(30) == 0, self.said()
+        return out
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._stdin.close()
+        self._stdout.close()
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Callable[[str], Running]]:
+    running: list[Running] = []
+
+    def begin(text: str) -> Running:
+        running.append(Running(tmp_path / "program.py", text))
+        return running[-1]
+
+    yield begin
+    for one in running:
+        one.close()
+
+
+BLOCKED = """
+async def ask(one):
+    await one.pause()
+
+async def main():
+    one = moo.spawn(Async)
+    task = asyncio.create_task(ask(one), name="the task")
+    while not await one.waiting():
+        pass
+    say("waits")
+    await asyncio.to_thread(sys.stdin.readline)
+    await one.go_on()
+    say("went on", await task)
+
+with moo.init():
+    sync, pauses = moo.on(Sync, name="one").spawn(), moo.spawn(Async)
+    say(sync.pid(), pauses.pid())
+    refs = [pauses.pause.remote() for _ in range(3)]
+    later = [sync.echo.remote(0) for _ in range(3)]
+    sync.echo.tell(0)
+    sync.until(sys.argv[0] + ".go")  # blocks
+    moo.get(pauses.go_on.remote())
+    say("went on", moo.get(later), moo.get(refs))
+    asyncio.run(main())
+    ref = sync.hash.remote((1 << 31) - 1)  # half an hour
+    sync.echo.remote(0)
+    sys.stdin.readline()
+    moo.kill(sync)
+    say("killed")
+"""
+
+
+def test_every_process_of_a_session_says_what_it_does_and_goes_on_with_it(
+    program: Callable[[str], Running], tmp_path: Path
+) -> None:
+    gate = tmp_path / "program.py.go"
+    os.mkfifo(gate)
+    running = program(BLOCKED)
+    sync, pauses = map(int, running.line())
+
+    # A driver that is blocked in a call, and the actor that it waits for.
+    said = running.ask(running.pid, "Sync:one.until", r"Async.pause \(3 times\)")
+    assert f"the driver (process {running.pid}) on SIGUSR1" in said
+    assert "waits for: " in said
+    assert "in Ref.block" in said and 'program.py", line' in said  # the main thread
+    assert "thread mooactor-housekeeper" in said
+    said = running.ask(sync, "in Sync.until", "has queued")  # the call has begun
+    who = f"(Sync:one pid={sync}) mooactor: Sync:one (process {sync})"
+    assert f"{who} on SIGUSR1" in said
+    assert re.search(r"runs: 1 call\n.*until\n", said)
+
+    # An async actor names its tasks and what they await.
+    said = running.ask(pauses, r"pause \(3 times\)", "has queued")
+    assert len(re.findall("in Async.inner\n.*in Async.pause", said)) == 3
+
+    agent = Process.agent_of(running.pid)
+    said = running.ask(agent.pid, f"one: running, process {sync}, 0 restarts")
+    assert "in Agent.run" in said
+    is_zygote = r"the zygote \(process \d+\) on SIGUSR1"
+    assert "in _serve" in running.ask(agent.zygote().pid, is_zygote, "in main\n")
+
+    gate.write_text("")
+    assert "".join(running.line()) == "wenton[0,0,0][None,None,None]"
+
+    # A driver on an event loop.
+    assert running.line() == ["waits"]
+    said = running.ask(running.pid, "waits for: 1 call\n.*Async.pause")
+    assert re.search("task the task:\n(    .*\n)*.*in ask\n", said)
+    running.go_on()
+    assert running.line() == ["went", "on", "None"]
+
+    # What computes in C has its stack said at once.
+    if signals.READS_FRAMES:  # this Python would crash otherwise
+        said = running.ask(sync, "in hash(.*\n)+.*in <module>")
+        # Only the C handler has run: Python's waits for the end of `hash`.
+        assert "on SIGUSR1" not in said
+    assert running.end() == "killed\n"
+
+
+def test_no_call_is_broken_by_many_signals(program: Callable[[str], Running]) -> None:
+    running = program(
+        """
+        with moo.init():
+            both = moo.spawn(Sync), moo.spawn(Async)
+            say(*(one.pid() for one in both))
+            for number in range(300):
+                for one in both:
+                    refs = [one.echo.remote(n) for n in range(number, number + 4)]
+                    assert moo.get(one.echo.remote(number)) == number
+                    assert moo.get(refs) == list(range(number, number + 4))
+            say("all there")
+            sys.stdin.readline()  # Python's own end takes the handler away
+        """
+    )
+    actors = map(int, running.line())
+    pids = [running.pid, *actors]
+    while not running.has_line(0.005):
+        for pid in pids:
+            os.kill(pid, signal.SIGUSR1)
+    assert running.line() == ["all", "there"]
+    assert running.end() == ""
+    assert "Traceback" not in running.said()
+
+
+def test_a_handler_of_the_users_is_never_replaced(
+    program: Callable[[str], Running],
+) -> None:
+    running = program(
+        """
+        import faulthandler
+
+        def ask(word):
+            say(word)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        mine = lambda *_: say("mine")
+        for handler in (mine, signal.SIG_IGN):
+            signal.signal(signal.SIGUSR1, handler)
+            with moo.init(sigusr1=True):
+                ask("within")
+            ask("after")
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        with moo.init(sigusr1=True):
+            signal.signal(signal.SIGUSR1, mine)
+        ask("since")  # the end of the session changes nothing
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        faulthandler.register(signal.SIGUSR1, sys.stdout, False)  # in C
+        with moo.init(sigusr1=True):
+            ask("C")
+        """
+    )
+    lines = running.end().splitlines()
+    assert "on SIGUSR1" not in running.said()
+    python, c = lines[: lines.index("C") + 1], lines[lines.index("C") + 1 :]
+    assert python == [
+        *("within", "mine", "after", "mine"),
+        *("within", "after", "since", "mine", "C"),
+    ]
+    assert c[0].startswith("Stack")
+
+
+def test_it_is_installed_in_main_threads_that_nobody_else_needs_it_in(
+    program: Callable[[str], Running],
+) -> None:
+    """A batch system may send it to its jobs. A fork says that it is one."""
+    running = program(
+        """
+        def is_free(job, **options):
+            os.environ.pop("SLURM_JOB_ID", None)
+            os.environ.update(job)
+            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+            with moo.init(**options):
+                return signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+        slurm = {"SLURM_JOB_ID": "1"}
+        say(is_free(slurm), is_free(slurm, sigusr1=True))
+        os.environ.pop("SLURM_JOB_ID", None)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        thread = threading.Thread(target=moo.init)
+        thread.start()
+        thread.join()
+        say(moo.spawn(Sync).echo(0), signal.getsignal(signal.SIGUSR1))
+        moo.shutdown()
+        with moo.init():
+            child = os.fork()
+            if child == 0:
+                os.kill(os.getpid(), signal.SIGUSR1)
+                os._exit(0)
+            say(os.waitpid(child, 0)[1])
+        """
+    )
+    assert running.end().splitlines() == ["True False", "0 0", "0"]
+    said = running.said()
+    assert f"a fork of process {running.pid}, the driver" in said
+    assert "waits for" not in said
+
+
+def test_sigusr1_is_a_flag() -> None:
+    with pytest.raises(TypeError, match="sigusr1"):
+        moo.init(sigusr1="yes")  # type: ignore[arg-type]

@@ -16,7 +16,7 @@
 
 static struct side owner, importer;
 
-/* What the owner's slab 0 has, and as much memory to fetch into. */
+/* The contents of the owner's slab 0, and as much memory to fetch into. */
 static char *memory, *into;
 
 UNWATCHED static void fill(char *at, size_t bytes)

@@ -171,9 +171,9 @@ def _forget(refs: _Refs[T], number: int, ref: weakref.ref[T]) -> None:
 
 
 class Unsent(list[tuple[Any, ...]]):
-    """Loans of a record that is not sent yet: the memory attached to it, the Refs in its
-    pickle, and the values that follow it. Of each step so far it has the function that
-    undoes it, and its arguments.
+    """Loans of a record that is not sent yet: the memory attached to it, the Refs in
+    its pickle, and the values that follow it. Of each step so far it has the function
+    that undoes it, and its arguments.
 
     Invariant: **all that a record lends is taken back, unless the record is sent**. A
     signal handler may raise at any point. So each step notes how it is undone: before

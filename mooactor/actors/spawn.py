@@ -317,8 +317,7 @@ class Spec(Generic[P, T]):
     def _prepare(
         self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Runtime, parcel.Parcel, Borrowing]:
-        """All that a spawn needs. It belongs to one session, which may end
-        meanwhile."""
+        """All that a spawn needs, of one session, which may end meanwhile."""
         label = self._cls.__qualname__
         _check_constructor(self._cls, args, kwargs)
         refuse_at_import("moo.spawn()")

@@ -3,11 +3,13 @@
  * route_call.c: an owner calls a peer on another host: the choice of the
  * network, the first messages, and the end of the connection.
  */
-#include "plane/net.h"
+#include "plane/route.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "plane/thread.h"
 
 /* See route.c. It is longer than any importer waits for an owner whose call
  * has failed (see mooi_source_begin): a caller with several waits in a row

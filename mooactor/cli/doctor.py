@@ -36,7 +36,7 @@ import mooactor as moo
 from mooactor.errors import MooError
 from mooactor.process import files
 from mooactor.process.system import MOUNT_PROC, why_no_proc
-from mooactor.tensors import fabrics
+from mooactor.tensors import network
 from mooactor.tensors.limits import memory_in_reach, memory_of_machine, processors
 from mooactor.tensors.network import VARIABLE, Network, choose
 from mooactor.tensors.plane import DataPlane
@@ -371,7 +371,7 @@ def rdma() -> Finding:
     """InfiniBand, RoCE, EFA and the like, by way of libfabric."""
     name = "ofi"
     devices = sorted(path.name for path in INFINIBAND.glob("*"))
-    found, lines = fabrics.probe()
+    found, lines = network.probe_fabric()
     if not found:
         detail = "; ".join(lines).removesuffix(ADVICE)
         return note(name, detail, _remedy(devices, detail != "; ".join(lines)))
@@ -396,16 +396,16 @@ def chosen() -> Finding:
     """The transport that a session started now would use."""
     name = "transport"
     try:
-        network = choose(None)
+        choice = choose(None)
     except ValueError as error:
         return broken(name, str(error), f"unset {VARIABLE}, or correct it")
-    if network.transports is None:
+    if choice.transports is None:
         return ok(name, "auto: shared memory, as a session is on one host")
     try:
-        used = _route(network.transports)
+        used = _route(choice.transports)
     except (MooError, OSError, RuntimeError) as error:
-        return broken(name, f"{VARIABLE}={network}: {error}", f"unset {VARIABLE}")
-    return ok(name, f"{VARIABLE}={network}: on one host {used}")
+        return broken(name, f"{VARIABLE}={choice}: {error}", f"unset {VARIABLE}")
+    return ok(name, f"{VARIABLE}={choice}: on one host {used}")
 
 
 def _cross(*transports: str) -> float:

@@ -13,7 +13,7 @@ import pytest
 from mooactor.cli import doctor, main
 from mooactor.cli.doctor import broken, ok
 from mooactor.errors import ActorUnavailable
-from mooactor.tensors import fabrics, limits
+from mooactor.tensors import limits, network
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_without_rdma_the_reason_is_given_and_nothing_is_broken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines = ["libfabric 1.17 (libfabric.so.1)", "it offers no RDMA"]
-    monkeypatch.setattr(fabrics, "probe", lambda: (False, lines))
+    monkeypatch.setattr(network, "probe_fabric", lambda: (False, lines))
     finding = doctor.rdma()
     assert finding.state == "note"
     assert finding.detail == "; ".join(lines)
@@ -149,7 +149,7 @@ def test_a_device_that_cannot_be_used_has_a_remedy(
 ) -> None:
     (tmp_path / "mlx5_0").touch()
     monkeypatch.setattr(doctor, "INFINIBAND", tmp_path)
-    monkeypatch.setattr(fabrics, "probe", lambda: (False, ["no libfabric"]))
+    monkeypatch.setattr(network, "probe_fabric", lambda: (False, ["no libfabric"]))
     finding = doctor.rdma()
     assert finding.remedy.startswith("mlx5_0 could be used: apt-get install libfabric1")
 
@@ -158,7 +158,9 @@ def test_a_fabric_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: str) -> float:
         raise ActorUnavailable("no such device")
 
-    monkeypatch.setattr(fabrics, "probe", lambda: (True, ["libfabric 2", "verbs: mlx"]))
+    monkeypatch.setattr(
+        network, "probe_fabric", lambda: (True, ["libfabric 2", "verbs: mlx"])
+    )
     monkeypatch.setattr(doctor, "_cross", lambda *_: 0.001)
     assert doctor.rdma().state == "ok"
     monkeypatch.setattr(doctor, "_cross", refuse)

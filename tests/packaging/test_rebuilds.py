@@ -18,7 +18,7 @@ import pytest
 
 import mooactor
 from mooactor.cli import doctor
-from mooactor.tensors import fabrics
+from mooactor.tensors import network
 
 ROOT = Path(__file__).parents[2]
 
@@ -115,7 +115,7 @@ def test_the_doctor_names_a_command_that_builds_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said = f"built without libfabric headers{doctor.ADVICE}"
-    monkeypatch.setattr(fabrics, "probe", lambda: (False, [said]))
+    monkeypatch.setattr(network, "probe_fabric", lambda: (False, [said]))
     finding = doctor.rdma()
     assert finding.detail == "built without libfabric headers"
     assert "libfabric-dev" in finding.remedy

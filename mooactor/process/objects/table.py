@@ -144,7 +144,7 @@ class Stored:
         """Decode it here: a view of the same memory, private on write."""
         shared, borrowing = self._buffers, self._borrowing
         plane = self._open_plane()
-        # What it has not decoded it frees.
+        # It frees what it has not decoded.
         reply = AttachedReply(self._data, [], False, plane)
         for buffer in shared:
             reply.descriptors.append(plane.export(buffer, plane.process_id))

@@ -14,12 +14,10 @@ from typing import Any
 
 import pytest
 
-import mooactor
 from mooactor.cluster.launch import starter
 from mooactor.cluster.launch.plan import Plan, Target
 from tests.cluster.launched import ROOT
 
-WIRE = starter.wire_of(os.path.dirname(mooactor.__file__))
 STUBBORN = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -46,7 +44,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def start(text: str, **more: Any) -> subprocess.Popen[str]:
         here = Target("b", "localhost")
-        plan = Plan(["-c", text], [here], "5a" * 32, WIRE, str(tmp_path))
+        plan = Plan(["-c", text], [here], "5a" * 32, str(tmp_path))
         plan.path = [str(ROOT)]
         order = plan.order([], "127.0.0.1", plan.program)
         order |= {"stdin": None, "foreground": False, "silence_s": 0, **more}
@@ -101,7 +99,6 @@ def test_what_is_missing_is_one_sentence(start: Start) -> None:
     for more, why in (
         ({"cwd": "/no/place"}, "the directory /no/place cannot be entered"),
         ({"script": "no.py"}, "there is no script no.py in "),
-        ({"wire": "1.1"}, f"speaks version {WIRE} of the wire, and that of"),
         ({"address": None}, "does not tell the address of the launching machine"),
     ):
         program = start("", **more)

@@ -124,7 +124,7 @@ def _offer_host(plan: Plan, job: Job, supervisor: Supervisor) -> int:
     target = Target(name, "localhost")
     more = ("--with-broker",)
     program = start_host(supervisor, plan, target, host, int(port), *more)
-    supervisor.wait(lambda: program.ready or program.code is not None, plan.patience_s)
+    supervisor.wait(lambda: program.ready or program.failed, plan.patience_s)
     if program.ready is None:
         raise LaunchError(why_not_joined(plan, program))
     return supervisor.follow(program, passes_on=False)

@@ -85,7 +85,7 @@ class Launch:
         self._broker = broker = self._new_broker(address, listen)
 
         def settled() -> bool:
-            return bool(broker.ready) or broker.code is not None
+            return bool(broker.ready) or broker.failed
 
         if not self._supervisor.wait(settled, _BROKER_PATIENCE_S):
             raise LaunchError(
@@ -149,17 +149,17 @@ class Launch:
         enough = min(plan.min_hosts or len(started), len(started))
 
         def settled() -> bool:
-            failed = sum(p.code is not None for p in started)
-            waiting = any(p.ready is None and p.code is None for p in started)
+            failed = sum(p.failed for p in started)
+            waiting = any(p.ready is None and not p.failed for p in started)
             return not waiting or failed > len(started) - enough
 
         supervisor.wait(settled, plan.patience_s)
-        self._hosts = [p for p in started if p.ready and p.code is None]
+        self._hosts = [p for p in started if p.ready and not p.failed]
         missing = [p for p in started if p not in self._hosts]
         reasons = [why_not_joined(plan, program) for program in missing]
         if len(self._hosts) < enough:
             # Those that were still on their way are not to blame.
-            blamed = [r for p, r in zip(missing, reasons) if p.code is not None]
+            blamed = [r for p, r in zip(missing, reasons) if p.failed]
             raise LaunchError("; ".join(blamed or reasons))
         for program, reason in zip(missing, reasons, strict=True):
             program.end(0.0)
@@ -235,7 +235,7 @@ def start_host(
 def why_not_joined(plan: Plan, program: Program) -> str:
     """Why a host has not."""
     target = program.target
-    if program.code is not None:
+    if program.failed:
         return f"host {target.name} did not start: {program.failure}"
     works = "" if target.is_here else f"{ssh.trial(target)} works, and "
     return (

@@ -200,7 +200,6 @@ class Plan:
       targets: the hosts; the program runs on the first.
       key: the cluster's key, 64 hexadecimal digits; another one in a job whose first
         process has made it.
-      wire: the version of the wire, which the hosts must have; see `starter.wire_of`.
       python: the interpreter on the hosts; None: this one.
       path: what goes before the interpreter's own import path.
       own_path: the same on this machine, whose broker has this interpreter.
@@ -215,7 +214,6 @@ class Plan:
     program: list[str]
     targets: list[Target]
     key: str
-    wire: str
     cwd: str
     python: str | None = None
     path: list[str] = field(default_factory=list)
@@ -264,7 +262,6 @@ class Plan:
             "cwd": self.cwd,
             "path": os.pathsep.join(path).split(os.pathsep) if path else [],
             "script": None,
-            "wire": self.wire,
         }
 
 

@@ -88,7 +88,7 @@ def failure(target: Target, python: str, code: int, last: str) -> str:
             f"killed by signal {number} ({number.name}); find out who sent it, such as "
             "a limit on memory, and try again"
         )
-    if last.startswith(("ImportError: ", "ModuleNotFoundError: ")):
+    if "No module named " in last:
         step = (
             f"install mooactor and what it needs for {python} there, or name another "
             "interpreter with --python"

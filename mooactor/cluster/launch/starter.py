@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import glob
-import importlib.util
 import json
 import os
 import re
@@ -82,7 +81,6 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
             f"the directory {order['cwd']} cannot be entered ({error.strerror}): make "
             "it there, copy it with --sync, or name another with --cwd"
         ) from None
-    check_mooactor(order["path"], order["wire"])
     script = order["script"]
     if script and not os.path.isfile(script):
         raise Missing(
@@ -103,36 +101,6 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     if order["path"]:
         environment["PYTHONPATH"] = os.pathsep.join(order["path"])
     return [sys.executable, *words, *order["arguments"]], environment
-
-
-def check_mooactor(path: list[str], wire: str) -> None:
-    """Look for a mooactor that speaks this version of the wire; nothing of it is
-    imported."""
-    sys.path[:0] = path
-    found = importlib.util.find_spec("mooactor")
-    if found is None or found.origin is None:
-        what = "no mooactor: install it there"
-    elif (here := wire_of(os.path.dirname(found.origin))) != wire:
-        what = (
-            f"a mooactor that speaks version {here} of the wire, and that of the "
-            f"launching machine speaks {wire}: install the same mooactor on both"
-        )
-    else:
-        return
-    raise Missing(
-        f"{sys.executable} has {what}, or name another interpreter with --python"
-    )
-
-
-def wire_of(folder: str) -> str:
-    """The version of what the mooactor in this folder says to other processes, and to
-    other hosts: ``7.1``."""
-    found = []
-    for module, name in (("envelope", "VERSION"), ("frames", "WIRE")):
-        with contextlib.suppress(OSError):
-            with open(os.path.join(folder, "control", f"{module}.py")) as file:
-                found += re.findall(rf"^{name} = (\d+)", file.read(), re.M)
-    return ".".join(found) or "unknown"
 
 
 def _launcher() -> str:

@@ -48,6 +48,10 @@ _FAILED = 2  # the exit code of a launch that never ran the program
 _LOOK_S = 0.1  # between two attempts to write what stderr did not take
 
 
+# What a host says if it never joins: another version of the wire, a name that is taken.
+_REFUSED = re.compile(r"the broker at \S+ refuses this host: .+")
+
+
 class Interrupted(Exception):
     """A signal came before the program ran."""
 
@@ -83,6 +87,7 @@ class Program:
         self.target, self.is_last = target, is_last
         self.code: int | None = None  # once it has ended and is read
         self.ready: re.Match[str] | None = None
+        self._refusal = ""  # of its broker
         self._supervisor, self._loop = supervisor, supervisor.loop
         self._label, self._ready, self._heard = label, re.compile(ready), heard
         self._python = python
@@ -127,8 +132,15 @@ class Program:
         self._beat()
 
     @property
+    def failed(self) -> bool:
+        """Whether it has ended, or will never be ready."""
+        return self.code is not None or bool(self._refusal)
+
+    @property
     def failure(self) -> str:
-        """Why it ended, without the host's name, and with the next step."""
+        """Why it failed, without the host's name, and with the next step."""
+        if self._refusal:
+            return self._refusal
         lines = self._reader.tail if self._reader is not None else ()
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return ssh.failure(self.target, self._python, self.code or 0, last)
@@ -142,6 +154,8 @@ class Program:
         line = line.rstrip(b"\r")  # which ssh adds
         text = line.decode(errors="replace")
         self._heard(text)
+        if self.ready is None and (refused := _REFUSED.search(text)):
+            self._refusal = refused[0]
         # What a shell prints as it starts may have no end of line.
         if self.ready is None and (found := self._ready.search(text)):
             self.ready, line = found, text[: found.start()].encode()

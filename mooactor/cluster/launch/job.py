@@ -21,6 +21,7 @@ import os
 import re
 import socket
 import stat
+import tempfile
 import zlib
 from typing import NamedTuple
 
@@ -180,13 +181,11 @@ def publish(path: str, meeting: Meeting) -> None:
     Raises:
       LaunchError: the file cannot be written.
     """
-    draft = f"{path}.{os.getpid()}"
+    folder = os.path.dirname(path)
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        with open(os.open(draft, flags, 0o600), "w") as file:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        fd, draft = tempfile.mkstemp(dir=folder)  # which others cannot read
+        with open(fd, "w") as file:
             json.dump(meeting._asdict(), file)
         os.replace(draft, path)
     except OSError as error:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _BROKER_READY = r"mooactor broker at tcp://(?P<host>\S+):(?P<port>\d+)$"
 _HOST_READY = r"mooactor host (?P<name>.+) joined tcp://\S+$"
 _HAS_JOINED = re.compile(r"mooactor broker: host (?P<name>.+) has joined from ")
-_BROKER_PATIENCE_S = 30.0
+_PATIENCE_S = 30.0  # with the broker
 
 
 class Launch:
@@ -84,17 +84,11 @@ class Launch:
     def _start_broker(self, address: str, listen: str) -> None:
         self._broker = broker = self._new_broker(address, listen)
 
-        def settled() -> bool:
-            return bool(broker.ready) or broker.failed
-
-        if not self._supervisor.wait(settled, _BROKER_PATIENCE_S):
-            raise LaunchError(
-                "the broker did not start: it was not ready in "
-                f"{_BROKER_PATIENCE_S:.0f} s; look whether this machine is overloaded, "
-                "and try again"
-            )
+        self._supervisor.wait(lambda: broker.ready or broker.failed, _PATIENCE_S)
         if broker.ready is None:
-            raise LaunchError(f"the broker did not start: {broker.failure}")
+            late = f"it was not ready in {_PATIENCE_S:.0f} s, so this machine may be "
+            why = broker.failure if broker.failed else f"{late}overloaded: try again"
+            raise LaunchError(f"the broker did not start: {why}")
         self._port = int(broker.ready["port"])
         again = f"{listen.rpartition(':')[0] or listen}:{self._port}"
         self._supervisor.mind = lambda: self._mind(address, again)

@@ -83,7 +83,6 @@ class Launch:
 
     def _start_broker(self, address: str, listen: str) -> None:
         self._broker = broker = self._new_broker(address, listen)
-
         self._supervisor.wait(lambda: broker.ready or broker.failed, _PATIENCE_S)
         if broker.ready is None:
             late = f"it was not ready in {_PATIENCE_S:.0f} s, so this machine may be "
@@ -181,6 +180,9 @@ class Launch:
 
     def _run_program(self, address: str) -> int:
         plan, supervisor = self._plan, self._supervisor
+        supervisor.wait(lambda: True)  # a signal of before is not for it
+        if not self._hosts:
+            raise LaunchError("no host is left to run the program on: see above why")
         target = self._hosts[0].target
         # The host of that name takes the program's actors there.
         values = {"MOOACTOR_HOST_NAME": target.name}
@@ -189,7 +191,6 @@ class Launch:
             values["MOOACTOR_PORTS"] = ports_text(plan.ports)
         order = plan.order([], _as_seen(plan, target, address), plan.program, **values)
         order["script"] = plan.script
-        supervisor.wait(lambda: True)  # a signal of before is not for it
         program = supervisor.start(target, plan.interpreter, order)
         code = supervisor.follow(program)
         if code == ssh.LOST and not target.is_here and not supervisor.interrupted:

@@ -95,8 +95,8 @@ def _flushed(code: int, failed: OSError | None = None) -> int:
 
 
 def discard(stream: int) -> None:
-    """Drop what is printed to standard output (1) or error (2), which failed. What
-    waits there would fail again, and be the exit code of the interpreter."""
+    """Drop what is printed to standard output (1) or error (2), which failed. The
+    rest would fail again, and be the exit code of the interpreter."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream)
     os.close(null)

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _News:
-    """What is said of the brokers: of each that is not there, each reason once.
+    """The lines on the brokers: of each that is not there, each reason once.
 
     A host whose name another one has, and that never joined any, ends: no `mooactor
     stop` would reach it, and later it could take that name. So does one with another

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What long-running commands have in common: a loop, signals, and a log on stderr.
+"""The common part of long-running commands: a loop, signals, and a log on stderr.
 
 One thread. SIGTERM and SIGINT end `run`, and the command returns 0 then. A reader of
 stderr that has stopped does not hold it up.

@@ -18,7 +18,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def wrong(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """What is printed for a command line that cannot be understood."""
+    """The output for a command line that cannot be understood."""
     with pytest.raises(SystemExit) as stopped:
         main(words)
     assert stopped.value.code == 2

@@ -75,7 +75,7 @@ class Job(NamedTuple):
             publish(self.path, Meeting(key, [f"tcp://{one}:{port}" for one in found]))
 
     def meeting(self, plan: Plan) -> Meeting | None:
-        """What another rank knows of the broker by now."""
+        """The broker, as far as another rank knows it by now."""
         if self.path is not None:
             return read(self.path)
         port = port_of(self.rank, plan.ports)
@@ -197,7 +197,7 @@ def publish(path: str, meeting: Meeting) -> None:
 
 
 def read(path: str) -> Meeting | None:
-    """What the first process has left there; None if that is not there yet.
+    """The meeting that rank 0 has left there; None if there is none yet.
 
     Raises:
       LaunchError: others than this user could have written it.

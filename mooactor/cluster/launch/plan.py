@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a launch starts, where and how: the hosts that the user names, the variables
-that they get, and the rest of the `Plan`."""
+"""The plan of a launch: hosts that the user names, their variables, and the rest."""
 
 from __future__ import annotations
 
@@ -286,7 +285,7 @@ def check_script(script: str, cwd: str) -> None:
 
 
 def path_of_driver(source: str, python: str | None) -> list[str]:
-    """What goes before the import path of the hosts' interpreter: PYTHONPATH, and the
+    """The entries before the import path of the hosts' interpreter: PYTHONPATH, and the
     folder `source` of mooactor if that is not installed, unless they have another
     interpreter."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What srun, mpirun, torchrun and Kubernetes tell a process of its peers.
+"""The variables by which srun, mpirun, torchrun and Kubernetes tell a process its rank.
 
 Each starts the same command on every host, with variables that say which one this is.
 `_LAUNCHERS` is the table of them.
@@ -156,7 +156,7 @@ def hydra_port() -> str | None:
     return None
 
 
-#: What Slurm calls the steps of salloc's shell (SLURM_INTERACTIVE_STEP) and of a batch
+#: Slurm's numbers of the steps of salloc's shell (SLURM_INTERACTIVE_STEP) and of a batch
 #: script: these have one task on the job's first node, whatever the job has.
 _NO_STEPS = ("4294967290", "4294967291")
 

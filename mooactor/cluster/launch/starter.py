@@ -29,8 +29,8 @@ import time
 from typing import Any
 
 FAILED = "mooactor starter: "  # begins the line on stderr that says what is missing
-# One line, for the shell of any user and for any Python; Python 2 has no -P. What lies
-# in the working directory, such as the user's own json.py, is imported by nobody here.
+# One line, for the shell of any user and for any Python; Python 2 has no -P. Files
+# of the working directory, such as the user's own json.py, are imported by nobody here.
 ORDER_ON_STDIN = (
     "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
     "sys.version_info < (3, 11) and (sys.stderr.write("
@@ -49,8 +49,8 @@ _SIGNALS = (
     signal.SIGUSR2,
 )
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-# What ends by itself: agents and janitors, which remove a session's files, and a shared
-# connection of ssh's (ControlPersist), which has other users.
+# They end by themselves: agents and janitors, which remove a session's files. A shared
+# connection of ssh's (ControlPersist) has other users.
 _SPARED = re.compile(rb"^moo-(agent|janitor)\n|mooactor\.host\.agent|\nssh: .*\[mux\]")
 
 
@@ -173,7 +173,7 @@ def run(order: dict[str, Any], words: list[str], environment: dict[str, str]) ->
 
 def kill_orphans(strangers: set[int]) -> None:
     """Kill the children of this process, and those that become its own thereby; but no
-    `strangers`, nor what ends by itself. What does not die in a second is left."""
+    `strangers`, nor those that end by themselves. It takes a second at most."""
     latest = time.monotonic() + _KILLING_S
     while time.monotonic() < latest:
         with contextlib.suppress(ChildProcessError):

@@ -2,10 +2,10 @@
 """The programs of a launch, and the one loop that minds them.
 
 Each program runs under a `starter`, here or on another host, and `mooactor run` holds
-the starter's stdin: so nothing outlives a launcher that is killed. What brokers and
-hosts print goes to stderr by whole lines, with their name in front; the user's program
-has the launcher's own stdout and stderr. Nothing here blocks: a reader that has stopped
-holds up neither the launch nor its end.
+the starter's stdin: so nothing outlives a launcher that is killed. The output of
+brokers and hosts goes to stderr by whole lines, with their name in front; the user's
+program has the launcher's own stdout and stderr. Nothing here blocks: a reader that has
+stopped holds up neither the launch nor its end.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FAILED = 2  # the exit code of a launch that never ran the program
 _LOOK_S = 0.1  # between two attempts to write what stderr did not take
 
 
-# What a host says if it never joins: another version of the wire, a name that is taken.
+# Said by a host that never joins: it has another version of the wire, or a name in use.
 _REFUSED = re.compile(r"the broker at \S+ refuses this host: .+")
 
 
@@ -156,7 +156,7 @@ class Program:
         self._heard(text)
         if self.ready is None and (refused := _REFUSED.search(text)):
             self._refusal = refused[0]
-        # What a shell prints as it starts may have no end of line.
+        # A shell's greeting before it may have no end of line.
         if self.ready is None and (found := self._ready.search(text)):
             self.ready, line = found, text[: found.start()].encode()
         if line and starter.FAILED.encode() not in line:

@@ -156,8 +156,8 @@ def hydra_port() -> str | None:
     return None
 
 
-#: Slurm's numbers of the steps of salloc's shell (SLURM_INTERACTIVE_STEP) and of a batch
-#: script: these have one task on the job's first node, whatever the job has.
+#: Slurm's numbers of the steps of salloc's shell (SLURM_INTERACTIVE_STEP) and of a
+#: batch script: these have one task on the job's first node, whatever the job has.
 _NO_STEPS = ("4294967290", "4294967291")
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The broker: it introduces the hosts and the drivers of a cluster to each other.
 
-One process, one thread, one event loop. What it knows is in the `Registry`, and its
+One process, one thread, one event loop. Its knowledge is in the `Registry`, and its
 members tell it again each second; so a broker that was killed and started again is
 what it was within two seconds, and meanwhile only new joins and new lookups wait. It
 never sees a call or a tensor.

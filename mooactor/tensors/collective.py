@@ -339,6 +339,8 @@ class SharedGroup:
 
     def settle(self) -> None:
         """Settle and let go of all works that have ended. Never blocks."""
+        if not self.works:
+            return
         with self.lock:
             for work in self.works[:]:
                 if not work.done():

@@ -128,6 +128,10 @@ def __getattr__(name: str) -> object:
     """The kits that are imported when they are used: ``moo.rl``, ``moo.testing``."""
     if name in ("rl", "testing"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "Accumulator":  # it needs torch
+        from mooactor.learner.accumulator import Accumulator
+
+        return Accumulator
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -125,7 +125,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The kits that are imported when they are used: ``moo.rl``, ``moo.testing``."""
+    """Imported when they are used: ``moo.rl``, ``moo.testing``, `Accumulator`."""
     if name in ("rl", "testing"):
         return importlib.import_module(f"{__name__}.{name}")
     if name == "Accumulator":  # it needs torch

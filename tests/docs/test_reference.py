@@ -21,7 +21,12 @@ from mooactor.cli.arguments import add_commands
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 #: What users meet without importing it by name.
-MET = ["mooactor.actors.handle.RemoteMethod"]
+MET = [
+    "mooactor.actors.handle.RemoteMethod",
+    # Of `moo.Accumulator`, which is imported when it is used.
+    "mooactor.learner.accumulator.Accumulator",
+    "mooactor.learner.accumulator.Step",
+]
 
 
 def entries(*pages: str) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What mkdocs does beside its plugins; mkdocs.yml names this file as a hook."""
+"""The work of mkdocs beside its plugins; mkdocs.yml names this file as a hook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELP = re.compile(r"<!-- help: *(\S*) *-->")
 
 
 def help_of(command: str) -> str:
-    """What `mooactor COMMAND --help` prints."""
+    """The output of `mooactor COMMAND --help`."""
     words = [sys.executable, "-m", "mooactor", *command.split(), "--help"]
     environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
     return subprocess.run(
@@ -26,7 +26,7 @@ def help_of(command: str) -> str:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Links to sources lead to the repository, if mkdocs.yml knows of one, and are text
-    otherwise. What the command says of itself stands where its page wants it."""
+    otherwise. A command's help stands where its page wants it."""
     folder = Path(config.docs_dir, page.file.src_path).parent
 
     def source(link: re.Match[str]) -> str:

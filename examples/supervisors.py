@@ -14,7 +14,7 @@ from mooactor import actor, method
 
 @actor
 class Replay:
-    """Keeps samples. What it had is lost when it dies: it takes no snapshots."""
+    """Keeps samples. They are lost when it dies: it takes no snapshots."""
 
     def __init__(self) -> None:
         self.samples: list[int] = []

@@ -160,7 +160,7 @@ def of_run(process: Process, run: str) -> bool:
     while not (words := _words(process, "environ")):
         # Within an execve it has neither an environment nor a command line; just after
         # that it has one that was not there a moment ago.
-        patience = 0.05 if _words(process, "cmdline") else 2.0
+        patience = 0.25 if _words(process, "cmdline") else 2.0
         if _never_has_one(process) or time.monotonic() > began + patience:
             break
         time.sleep(0.001)

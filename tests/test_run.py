@@ -66,6 +66,54 @@ def test_what_fails_alone_too_fails_the_run(folder: Path) -> None:
     assert (folder / "flakes.log").read_text() == ""
 
 
+ONCE = '[ -e "$0.seen" ] || { touch "$0.seen"; echo "%s"; exit 1; }'
+C_PROGRAMS = {
+    "fine": "true",
+    "flaky": ONCE % "x.c:1: not so: y",
+    "broken": "echo 'x.c:1: not so: y'; exit 1",
+    "racy": ONCE % "WARNING: ThreadSanitizer: data race",
+    "reported": ONCE % "crashed: signal 11",
+    "crashing": "kill -SEGV $$",
+}
+
+
+def run_c(folder: Path, name: str) -> list[int]:
+    """The exit status of its run, and of the second look."""
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{C_PROGRAMS[name]}\n")
+    program.chmod(0o755)
+    return [
+        subprocess.run(
+            [ROOT / "tests/c/run.sh", *words],
+            env={**os.environ, "TEST_RECORDS": str(folder)},
+            stdout=subprocess.DEVNULL,
+        ).returncode
+        for words in ([program], ["--again", folder])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "statuses", "lines"),
+    [
+        ("fine", [0, 0], 0),
+        ("flaky", [0, 0], 1),
+        ("broken", [0, 1], 0),
+        ("racy", [1, 0], 0),
+        ("reported", [1, 0], 0),
+        ("crashing", [1, 0], 0),
+    ],
+)
+def test_a_c_program_is_looked_at_again_unless_it_crashed(
+    folder: Path, name: str, statuses: list[int], lines: int
+) -> None:
+    assert run_c(folder, name) == statuses
+    ledger = folder / "flakes.log"
+    found = ledger.read_text().splitlines() if ledger.exists() else []
+    assert len(found) == lines
+    assert all(f"tests/c/{name} " in line and "not so: y" in line for line in found)
+    assert (folder / f"{name}.passed").exists() == (statuses == [0, 0])
+
+
 @pytest.mark.parametrize(
     ("changed", "near", "far"),
     [

@@ -10,6 +10,7 @@
 
 #include "collective/group.h"
 #include "collective/progress.h"
+#include "core/clock.h"
 
 static const char *const kind_names[MOO_GROUP_KINDS] = {
     "barrier", "allreduce", "broadcast", "all_gather", "reduce_scatter"};
@@ -80,13 +81,25 @@ moo_err mooi_agree(moo_group *group, moo_work *work)
             mooi_call_of(group, rank, work->seq);
         if (same(first, other))
             continue;
-        err = mooi_conclude(group, work);
+        err = mooi_conclude(group, work, false);
         return err ? err : disagree(work, rank, first, other);
     }
     return MOO_OK;
 }
 
-moo_err mooi_conclude(moo_group *group, moo_work *work)
+/* Members rest behind a barrier that rank 0 has marked, so that newcomers can
+ * come in. */
+moo_err mooi_conclude(moo_group *group, moo_work *work, bool succeeds)
 {
-    return mooi_commit(group, work->seq) ? MOO_OK : MOO_EPEER;
+    work->rests = succeeds && work->kind == MOO_GROUP_BARRIER &&
+                  work->signature.admit;
+    for (;;) {
+        uint32_t bell = mooi_bell(group);
+        moo_err err = mooi_commit(group, work->seq, work->rests);
+        if (err != MOOI_PENDING)
+            return err;
+        double left = group->slice_end - mooi_now();
+        if (left <= 0 || group->closing || !mooi_bell_wait(group, bell, left))
+            return MOOI_PENDING;
+    }
 }

@@ -3,69 +3,47 @@
  * agreement.h: what the members of a group agree on, and what they tell each
  * other beside the bytes of the tensors.
  *
- * Vocabulary. A *slot* is a member's number, below MOO_GROUP_MAX, for as long
- * as it lives. A *view* lists the members of one *epoch*; a member's *rank* is
- * its index in the view. Every operation has a *sequence number*, counted alike
- * by all members and never reused, and a *commit decision*, which is made
- * exactly once for all of them: committed (the missing bytes will arrive,
- * because they are in shared memory already, or at every host) or aborted.
- * Therefore no member can succeed where another fails.
+ * Vocabulary. A *slot* is a member's number on its host for as long as it
+ * lives. A *view* lists the members of one *epoch*; a member's *rank* is its
+ * index in the view. Every operation has a *sequence number*, counted alike by
+ * all members and never reused, and is committed or aborted, once for all of
+ * them. Therefore no member can succeed where another fails.
  *
- * Every call of a member takes sequence numbers until one has another decision
- * than DECISION_LEFT; that decision is how the call ends, be it a success, a
- * mismatch, a timeout or too few members. So it is for all of them, and
+ * Members commit operations (words.h). Everything else is decided by the
+ * group's master, and comes to members as a new view (master.h, agent.h): the
+ * members of the next epoch, the one operation that was aborted for it, and the
+ * cause. All aborts are made so, and each view aborts one.
+ *
+ * Every call of a member takes sequence numbers until one ends otherwise than
+ * by an abort with a silent cause; that is how the call ends, be it a success,
+ * a mismatch, a timeout or too few members. So it is for all of them, and
  * therefore no two members ever reduce one's call with another's next.
  *
- * A member sees a view when it has ended all that came before the view's
- * first operation, and neither earlier nor later. So what it sees of the group
+ * A member sees a view when it has ended all that came before the view's first
+ * operation, and neither earlier nor later. So what it sees of the group
  * between two calls, and decides by it, is the same for all members; but for a
  * group of too few members, in which no call succeeds. A newcomer begins with
- * the first view that has it, however many have followed when it looks.
+ * the first view that has it and enough members, however many have followed.
  *
- * An aborted operation always ends its epoch, and the first operation of an
- * epoch begins with everybody's acknowledgement (ACKED). This is what makes
- * it safe to reuse buffers: a member that acknowledges reads no older bytes.
+ * The first operation of an epoch begins with everybody's acknowledgement
+ * (ACKED). This is what makes it safe to reuse buffers: a member that
+ * acknowledges reads no older bytes.
  *
- * When does the membership change?
- *   - a member dies: the operation that waits for it is aborted, and the view
- *     without it is made together with that decision;
- *   - a member leaves: the same, but the operation begins anew by itself;
- *   - an operation is late, or a connection breaks: aborted, and the new
- *     view has the same members;
- *   - there are too few members for too long: aborted, likewise;
- *   - a barrier succeeds that rank 0 had marked: newcomers come in;
- *   - the group has fewer than min_size members, so that nothing can run:
- *     at once.
+ * Newcomers enter where members *rest*: behind a barrier that rank 0 has marked
+ * nobody begins another operation before the next view.
  *
  * What are the others told? After a leave: the new epoch, which all see after
  * the same call, and PeerLost if that call names a rank. After a death: an
  * error. Invariant: between two successful calls of a member, no other member
- * dies without an error. A view loses its dead by an abort that every member
- * is told, or while there are too few members, which is after such an abort
- * and before the next success. A barrier that admits newcomers, and a leave,
- * keep the dead: the next operation finds and reports them.
+ * dies without an error.
  *
- * The implementation is segment/: memory that all members map, so all of them
- * are on one machine. No file outside that folder knows how it is done. A
- * second implementation, from messages between machines, provides the functions
- * below, with another way in than mooi_segment_map and mooi_enter, and fills
- * `counters` of a group. It keeps all of the above, and
- *   - one place for each commit decision: a member sees one only when no other
- *     member can ever see another one;
- *   - the order of what a member tells: another that sees a value of its
- *     counter sees the call, the addresses and the checksums told before;
- *   - the order of an abort: a member that has read it finds the epoch that
- *     follows, with the same members as all others do;
- *   - the past: a member that is behind finds the decision on its operation and
- *     the view of its next one;
- *   - the bell: a member that sleeps on it misses nothing;
- *   - the death of a caller, at any point of a function: the others go on.
- * The bytes of the tensors are no part of this: members of one host pass them
- * through buffers.h, hosts through their connections (ring.h).
+ * The implementation is segment/: memory that all members and their agent map.
+ * No file outside that folder knows how it is done. The bytes of the tensors
+ * are no part of this: members of one host pass them through buffers.h, hosts
+ * through their connections (ring.h).
  *
  * Unless a comment says otherwise, one thread at a time calls these functions:
- * the group's runner (work.c). None of them blocks, except for a moment while
- * another member changes the membership.
+ * the group's runner (work.c). None of them blocks.
  */
 #ifndef MOOI_AGREEMENT_H
 #define MOOI_AGREEMENT_H
@@ -73,6 +51,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "collective/protocol/frames.h"
 #include "core/mac.h"
 #include "mooactor.h"
 #include "transport/ofi.h"
@@ -84,45 +63,25 @@ struct mooi_segment;
 
 struct mooi_view {
     uint32_t epoch, size;
-    uint64_t first_seq; /* every earlier sequence number has its decision */
+    uint64_t first_seq; /* every earlier operation is decided */
     uint16_t slots[MOO_GROUP_MAX];
     int32_t pids[MOO_GROUP_MAX]; /* by rank; a slot may be another's by now */
     uint64_t ids[MOO_GROUP_MAX];
 };
 
-/* What a member tells of itself when it takes its slot. */
-struct mooi_member {
-    int32_t pid;
-    uint32_t start; /* of the process, so that a reused pid is noticed */
-    uint64_t id;      /* the runtime's process id */
-    uint64_t join_no; /* 1, 2, …; rank order */
-    uint32_t transports;           /* that it allows */
-    bool checks;                   /* it wants checksums, see pipe.h */
-    uint32_t stripes;              /* it wants so many, 1 or more */
-    uint8_t host[MOOI_HOST_BYTES]; /* equal: shared memory, if both allow */
-};
-
-/* The rank of a slot, or -1. */
-static inline int mooi_rank_in(const struct mooi_view *view, uint32_t slot)
-{
-    for (uint32_t rank = 0; rank < view->size; rank++)
-        if (view->slots[rank] == slot)
-            return (int)rank;
-    return -1;
-}
-
-/* Map the shared memory of a group, all zero or in use by other members. The
- * mapping is the caller's. MOO_EINVAL: it is too short. MOO_ESYS. Any
- * thread. */
+/* Map the shared memory of a group. The mapping is the caller's. MOO_EINVAL: it
+ * is too short. MOO_ESYS. Any thread. */
 moo_err mooi_segment_map(int fd, struct mooi_segment **out);
 void mooi_segment_unmap(struct mooi_segment *segment);
 
-/* Take a slot, in the group of that segment, which stays mapped until after
- * mooi_exit. MOO_ENOMEM: none is free. MOO_EINVAL: another min_size than that
- * of the members, or no group. MOO_EVERSION: theirs is another version of this
- * code. MOO_ESYS. After an error nothing has changed. Before there is a
- * runner. */
+/* Ask for a slot in the group of that segment, which stays mapped until after
+ * mooi_exit. MOO_ENOMEM: none is free. MOO_EINVAL: no group lives there.
+ * MOO_EVERSION: one of another version of this code. After an error nothing has
+ * changed. Before there is a runner. */
 moo_err mooi_enter(moo_group *group, struct mooi_segment *segment);
+/* MOO_EINVAL: the members have another min_size. MOO_ENOMEM: they are too many.
+ * MOO_OK: not refused, so far. */
+moo_err mooi_refusal(const moo_group *group);
 /* Give the slot back. `midway`: in the middle of an operation. When there is
  * no runner any more. */
 void mooi_exit(moo_group *group, bool midway);
@@ -135,55 +94,33 @@ uint32_t mooi_epoch(const moo_group *group);
  * group->view that has this member, and nothing has changed. */
 int mooi_next_view(moo_group *group, struct mooi_view *view,
                    struct mooi_member members[MOO_GROUP_MAX]);
-/* Nothing runs, as there are too few members: if some of them are dead, make
- * the view without them and with the newcomers. If all are, the newcomers are
- * the group from now on. */
-void mooi_reform(moo_group *group);
-/* Whether newcomers wait for a barrier. */
+/* Whether newcomers wait for members to rest. */
 bool mooi_newcomers_wait(const moo_group *group);
-/* `seq`, a barrier that lets them in, has succeeded. */
-void mooi_admit(moo_group *group, uint64_t seq);
+/* `seq` is committed, and members rest behind it: have the agent know. */
+void mooi_rest(moo_group *group);
+/* Whether the view behind `seq`, which is committed, is there. *why: of the
+ * abort of seq + 1. */
+bool mooi_is_rested(const moo_group *group, uint64_t seq, enum mooi_why *why);
 /* A barrier ended so. If none succeeds, this outcome is the reason that
  * moo_group_obstacle tells the newcomers. */
 void mooi_note_barrier(moo_group *group, const moo_outcome *outcome);
 /* How the last barrier failed; status MOO_OK: it did not. Any thread. */
 void mooi_obstacle(moo_group *group, moo_outcome *out);
 
-/* ---- commit decisions ---- */
+/* ---- the outcomes of operations ---- */
 
-enum mooi_reason {
-    DECISION_COMMITTED,
-    DECISION_DIED,
-    DECISION_LEFT,  /* before it began; the operation begins anew */
-    DECISION_SHORT, /* it left in the middle, or too few remain */
-    DECISION_LATE,  /* the deadline passed, waiting for that rank */
-    DECISION_CUT,  /* a connection broke, or could not be made; nobody died */
-    DECISION_NO_WAY, /* two members have no transport in common */
-    DECISION_FEW /* fewer than min_size members for too long */
-};
-
-struct mooi_decision {
-    enum mooi_reason why;
-    uint32_t rank, epoch; /* the member that is the reason, in that epoch */
-    int32_t pid;          /* its process */
-    uint32_t witness; /* the rank that decided; DECISION_FEW: how many there
-                         were */
-};
-
-/* Decide that operation `seq` succeeds. false: it was aborted before. */
-bool mooi_commit(moo_group *group, uint64_t seq);
-/* Decide that it is aborted for the sake of `rank`, if that is open. */
-void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
-                uint32_t rank);
-/* `seq`, which has not begun here, is late: abort it if there are too few
- * members. Otherwise it need not wait for more members. */
-void mooi_give_up(moo_group *group, uint64_t seq);
-/* false: still open. */
-bool mooi_decided(const moo_group *group, uint64_t seq, enum mooi_reason *why);
-/* How an aborted operation was decided. An abort can be seen before the epoch
- * that follows from it; after this call that epoch can be seen, too. */
-void mooi_read_abort(moo_group *group, uint64_t seq,
-                     struct mooi_decision *out);
+/* Commit operation `seq`; `rests`: as all members do. MOOI_PENDING: it is
+ * halted, until the master has decided. MOO_EPEER: it is aborted. */
+moo_err mooi_commit(moo_group *group, uint64_t seq, bool rests);
+/* The master decides: tell the agent that operation `seq` cannot go on for the
+ * sake of `rank`. Once for each. */
+void mooi_complain(moo_group *group, uint64_t seq, enum mooi_why why,
+                   uint32_t rank);
+/* Whether `seq` is decided; *aborted: how. */
+bool mooi_decided(const moo_group *group, uint64_t seq, bool *aborted);
+/* The cause of an abort, and its epoch. */
+struct mooi_cause mooi_cause_of(const moo_group *group, uint64_t seq,
+                                uint32_t *epoch);
 
 /* ---- progress ---- */
 

@@ -26,6 +26,8 @@ moo_err mooi_call_begin(moo_group *group, moo_work *work, uint32_t number)
     struct mooi_call *call = &links->contact->calls[number];
     uint32_t rank = mooi_link_target(group, mooi_link_of(links->to, number));
     struct mooi_post post = *mooi_post_of(group, rank);
+    if (call->dialled)
+        return MOO_OK;
     if (post.count > MOOI_POST_ADDRESSES ||
         mooi_dial_begin(&call->dial, post.addresses, post.count))
         return mooi_lost(group, work, rank);

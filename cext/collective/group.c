@@ -3,6 +3,7 @@
  * group.c: joining a group, looking at it, leaving it. The operations are in
  * work.c.
  */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,8 +44,8 @@ static moo_err take_options(moo_group *group, const moo_group_options *options)
     return MOO_OK;
 }
 
-moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
-                     uint32_t min_size, double timeout_s,
+moo_err mooi_join_at(struct mooi_segment *segment, int bell,
+                     uint64_t process_id, uint32_t min_size, double timeout_s,
                      const moo_group_options *options, moo_group **out)
 {
     if (min_size < 1 || min_size > MOO_GROUP_MAX || !(timeout_s > 0))
@@ -56,7 +57,8 @@ moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
     group->min_size = group->info.min_size = min_size;
     group->pid = getpid();
     group->start = mooi_start_time(group->pid);
-    if (!group->start) { /* all others would take it for dead */
+    group->agent = fcntl(bell, F_DUPFD_CLOEXEC, 0);
+    if (group->agent < 0 || !group->start) { /* the agent could not watch it */
         free(group);
         return MOO_ESYS;
     }
@@ -67,6 +69,7 @@ moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
     if (!err)
         err = mooi_enter(group, segment);
     if (err) {
+        close(group->agent);
         free(group);
         return err;
     }
@@ -75,7 +78,7 @@ moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
     return MOO_OK;
 }
 
-moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
+moo_err moo_group_join(int fd, int bell, uint64_t process_id, uint32_t min_size,
                        double timeout_s, const moo_group_options *options,
                        moo_group **out)
 {
@@ -83,7 +86,8 @@ moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
     moo_err err = mooi_segment_map(fd, &segment);
     if (err)
         return err;
-    err = mooi_join_at(segment, process_id, min_size, timeout_s, options, out);
+    err = mooi_join_at(segment, bell, process_id, min_size, timeout_s, options,
+                       out);
     if (err)
         mooi_segment_unmap(segment);
     else
@@ -146,7 +150,7 @@ moo_err moo_group_obstacle(moo_group *group, moo_outcome *out)
 
 /* Invariant: once `closing` is set under the mutex no operation begins, and
  * none is queued; once mooi_group_stop has returned no thread is inside one,
- * and none touches the segment, the ring or the watches. */
+ * and none touches the segment or the ring. */
 void moo_group_close(moo_group *group)
 {
     if (look(group))
@@ -157,8 +161,8 @@ void moo_group_close(moo_group *group)
     mooi_group_fail_queued(group);
     pthread_mutex_unlock(&group->mutex);
     mooi_exit(group, midway);
-    mooi_ring_free(group); /* after the decision, which others will read */
-    mooi_unwatch(group);
+    mooi_ring_free(group); /* after that: who sees it waits for a decision */
+    close(group->agent);
     if (group->mapped)
         mooi_segment_unmap(group->segment);
 }
@@ -167,7 +171,7 @@ void moo_group_leave(moo_group *group)
 {
     if (getpid() != group->pid) {
         mooi_ring_disown(group);
-        mooi_unwatch(group);
+        close(group->agent);
         if (group->mapped)
             mooi_segment_unmap(group->segment);
         return; /* the rest is a copy of objects that another process uses */

@@ -14,7 +14,7 @@
 
 #define MOOI_STAGES 4u
 #define MOOI_CHUNK_LEAST ((uint64_t)16 << 10)
-#define POLL_S 0.05 /* between a sleeper's looks for deaths */
+#define POLL_S 0.05 /* between looks for a decision, of who waits for bytes */
 
 /* The slice of time is over; no user sees it. */
 #define MOOI_PENDING ((moo_err)-100)
@@ -32,6 +32,7 @@ struct moo_work {
     uint64_t seq; /* 0: not begun */
     bool entered; /* the algorithm has been called */
     bool told; /* somebody left: all must agree to end as in `lost` */
+    bool rests, resting; /* behind it; it waits for the view that follows */
     moo_outcome lost;
     int stage;    /* of the iteration */
     uint64_t iteration, rounds, chunk;
@@ -41,14 +42,10 @@ struct moo_work {
     moo_outcome outcome;
 };
 
-struct mooi_watch {
-    uint64_t join_no; /* the process that pidfd watches; 0: none */
-    int pidfd;        /* -1: already dead when we looked */
-};
-
 struct moo_group {
     struct mooi_segment *segment; /* of use to segment/ only */
     bool mapped; /* by moo_group_join; unmap it in the end */
+    int agent;   /* the agent's bell */
     unsigned char *regions; /* by slot, see buffers.h */
     const struct mooi_collective *algorithms;
     uint32_t slot, min_size, spins, yields, chunk;
@@ -65,12 +62,10 @@ struct moo_group {
     _Atomic uint64_t *counters[MOO_GROUP_MAX]; /* by rank; mooi_counter_of */
     struct mooi_hosts hosts;
     struct mooi_ring *ring; /* NULL until members are on several hosts */
-    uint32_t entered; /* the epoch in which it took its slot */
     uint32_t rank, acked; /* acked: the epoch that all have acknowledged */
     uint64_t seq; /* of the last operation that ended */
     bool formed;  /* has been in a view of enough members */
-    double slice_end, looked, waited; /* looked: for deaths, last time */
-    struct mooi_watch watch[MOO_GROUP_MAX];
+    double slice_end, waited;
     /* guarded by mutex */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -146,9 +141,15 @@ void mooi_put_small(moo_group *group, moo_work *work);
 /* ---- group.c ---- */
 
 /* moo_group_join with a segment that the caller keeps mapped. */
-moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
-                     uint32_t min_size, double timeout_s,
+moo_err mooi_join_at(struct mooi_segment *segment, int bell,
+                     uint64_t process_id, uint32_t min_size, double timeout_s,
                      const moo_group_options *options, moo_group **group);
+
+/* ---- segment/agent.c ---- */
+
+/* moo_group_agent_open with a segment that the caller keeps mapped. */
+moo_err mooi_agent_open_at(struct mooi_segment *segment,
+                           moo_group_agent **agent);
 
 /* ---- work.c; the group's mutex held ---- */
 

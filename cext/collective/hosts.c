@@ -14,7 +14,7 @@ void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES])
 
 static bool same_name(const struct mooi_member *a, const struct mooi_member *b)
 {
-    return !memcmp(a->host, b->host, sizeof a->host);
+    return !memcmp(a->place, b->place, sizeof a->place);
 }
 
 static bool share(const struct mooi_member *a, const struct mooi_member *b)

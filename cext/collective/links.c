@@ -77,18 +77,6 @@ void mooi_ring_disown(moo_group *group)
 
 /* ---- waiting for bytes ---- */
 
-/* Unlike with mooi_lost, a death would have shown by now. MOO_OK: the operation
- * was committed before, so it succeeds here, too. */
-static moo_err cut(moo_group *group, moo_work *work, uint32_t rank)
-{
-    enum mooi_reason why;
-
-    mooi_abort(group, work->seq, DECISION_CUT, rank);
-    return mooi_decided(group, work->seq, &why) && why == DECISION_COMMITTED
-               ? MOO_OK
-               : MOO_EPEER;
-}
-
 /* Check for sent bytes without acknowledgement for too long; also on the
  * receiving connections, which send a fabric's counts or the end of a
  * handshake. */
@@ -100,9 +88,11 @@ static moo_err look_for_silence(moo_group *group, moo_work *work, double now)
     links->looked = now;
     for (uint32_t i = 0; i < links->count; i++) {
         if (mooi_pipe_silent(&links->to[i]))
-            return cut(group, work, mooi_link_target(group, i));
+            return mooi_give_up(group, work, MOOI_WHY_CUT,
+                                mooi_link_target(group, i));
         if (mooi_pipe_silent(&links->from[i]))
-            return cut(group, work, mooi_link_origin(group, i));
+            return mooi_give_up(group, work, MOOI_WHY_CUT,
+                                mooi_link_origin(group, i));
     }
     return MOO_OK;
 }
@@ -148,7 +138,7 @@ moo_err mooi_links_check(moo_group *group, moo_work *work)
         if (err)
             return err;
         if (mooi_sum_of(group, rank, i) != links->from[i].sum)
-            return cut(group, work, rank);
+            return mooi_give_up(group, work, MOOI_WHY_CUT, rank);
     }
     return MOO_OK;
 }

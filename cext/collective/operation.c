@@ -66,29 +66,28 @@ static bool names_a_rank(const moo_work *work)
 }
 
 static void blame(moo_group *group, moo_work *work,
-                  const struct mooi_decision *decision)
+                  const struct mooi_cause *decision)
 {
-    enum mooi_reason why = decision->why;
-    bool late = why == DECISION_LATE || why == DECISION_FEW;
+    enum mooi_why why = decision->why;
+    bool late = why == MOOI_WHY_LATE || why == MOOI_WHY_FEW;
     work->outcome.status = late                 ? MOO_ETIMEOUT
-                           : why == DECISION_NO_WAY ? MOO_EUNREACHABLE
+                           : why == MOOI_WHY_NO_WAY ? MOO_EUNREACHABLE
                                                 : MOO_EPEER;
-    work->outcome.left = why == DECISION_LEFT || why == DECISION_SHORT;
+    work->outcome.left = why == MOOI_WHY_LEFT || why == MOOI_WHY_SHORT;
     work->outcome.rank = decision->rank;
-    work->outcome.epoch = decision->epoch;
     work->outcome.pid = decision->pid;
-    if (why == DECISION_CUT)
+    if (why == MOOI_WHY_CUT)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  decision->witness == work->outcome.rank
                      ? "rank %u has no memory or sockets left, or cannot "
                        "listen on the address of MOOACTOR_BIND"
                      : "the connection between rank %u and rank %u failed",
                  (unsigned)decision->witness, (unsigned)work->outcome.rank);
-    if (why == DECISION_FEW)
+    if (why == MOOI_WHY_FEW)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  "the group has %u of the %u members that it needs",
                  (unsigned)decision->witness, (unsigned)group->min_size);
-    if (why == DECISION_NO_WAY)
+    if (why == MOOI_WHY_NO_WAY)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  "no allowed transport leads from rank %u to rank %u",
                  (unsigned)decision->witness, (unsigned)work->outcome.rank);
@@ -97,11 +96,11 @@ static void blame(moo_group *group, moo_work *work,
 /* false: the operation has to begin again. */
 static bool end(moo_group *group, moo_work *work, moo_err err)
 {
-    struct mooi_decision decision;
+    struct mooi_cause decision = {0};
     work->outcome.status = err;
     work->outcome.epoch = group->view.epoch;
     if (err == MOO_EPEER) {
-        mooi_read_abort(group, work->seq, &decision);
+        decision = mooi_cause_of(group, work->seq, &work->outcome.epoch);
         blame(group, work, &decision);
         mooi_ring_hang_up(group); /* which wakes the threads that wait for
                                    * bytes */
@@ -112,8 +111,9 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         group->seq = work->seq;
         work->entered = false;
     }
-    if (err == MOO_EPEER && decision.why == DECISION_LEFT) {
-        if (names_a_rank(work) && !work->told) {
+    if (err == MOO_EPEER && decision.why <= MOOI_WHY_LEFT) {
+        if (decision.why == MOOI_WHY_LEFT && names_a_rank(work) &&
+            !work->told) {
             work->told = true;
             work->lost = work->outcome;
         }
@@ -123,10 +123,30 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         work->outcome = work->lost;
     if (work->kind == MOO_GROUP_BARRIER)
         mooi_note_barrier(group, &work->outcome);
-    if (!err && work->kind == MOO_GROUP_BARRIER && work->signature.admit)
-        mooi_admit(group, work->seq);
+    work->resting = !err && work->rests;
+    if (work->resting)
+        mooi_rest(group);
     mooi_adopt(group);
     return true;
+}
+
+/* Wait for the view behind `work`, and take over what it silently changes. So
+ * all see it after the same call. */
+static moo_err rest(moo_group *group, moo_work *work)
+{
+    for (;;) {
+        uint32_t bell = mooi_bell(group);
+        enum mooi_why why;
+        if (mooi_is_rested(group, work->seq, &why)) {
+            group->seq += why <= MOOI_WHY_LEFT;
+            mooi_adopt(group);
+            work->resting = false;
+            return MOO_OK;
+        }
+        double left = group->slice_end - mooi_now();
+        if (left <= 0 || group->closing || !mooi_bell_wait(group, bell, left))
+            return MOOI_PENDING;
+    }
 }
 
 /* All have been told that somebody left. Check that they made the same
@@ -135,12 +155,12 @@ static moo_err agree_only(moo_group *group, moo_work *work)
 {
     mooi_publish(group, PUT, mooi_base_of(work));
     moo_err err = mooi_agree(group, work);
-    return err ? err : mooi_conclude(group, work);
+    return err ? err : mooi_conclude(group, work, true);
 }
 
 moo_err mooi_operation_run(moo_group *group, moo_work *work)
 {
-    for (;;) {
+    while (!work->resting) {
         moo_err err = work->entered ? MOO_OK : begin(group, work);
         if (!err)
             err = work->told ? agree_only(group, work)
@@ -148,6 +168,7 @@ moo_err mooi_operation_run(moo_group *group, moo_work *work)
         if (err == MOOI_PENDING)
             return err;
         if (end(group, work, err))
-            return MOO_OK;
+            break;
     }
+    return work->resting ? rest(group, work) : MOO_OK;
 }

@@ -66,21 +66,8 @@ int mooi_watch_open(int32_t pid, uint32_t start)
     return dead ? -1 : -2;
 }
 
-bool mooi_watch_wait(int pidfd, int timeout_ms)
-{
-    struct pollfd entry = {.fd = pidfd, .events = POLLIN};
-    return poll(&entry, 1, timeout_ms) > 0; /* -2 is never ready */
-}
-
 bool mooi_watch_dead(int pidfd)
 {
-    return mooi_watch_wait(pidfd, 0);
-}
-
-bool mooi_process_dead(int32_t pid, uint32_t start)
-{
-    int pidfd = mooi_watch_open(pid, start);
-    if (pidfd >= 0)
-        close(pidfd);
-    return pidfd == -1;
+    struct pollfd entry = {.fd = pidfd, .events = POLLIN};
+    return poll(&entry, 1, 0) > 0; /* -2 is never ready */
 }

@@ -15,9 +15,6 @@ void mooi_futex_wake(_Atomic uint32_t *word);
 uint32_t mooi_start_time(int32_t pid);
 /* A pidfd for that very process. -1: it is dead. -2: see errno. */
 int mooi_watch_open(int32_t pid, uint32_t start);
-bool mooi_process_dead(int32_t pid, uint32_t start);
 bool mooi_watch_dead(int pidfd);
-/* Wait at most `timeout_ms` for its death. Whether it is dead. */
-bool mooi_watch_wait(int pidfd, int timeout_ms);
 
 #endif

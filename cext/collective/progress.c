@@ -5,16 +5,14 @@
  * A thread that waits for a counter looks a few times, yields its core a few
  * times, and then sleeps on its member's bell, which it has armed for it.
  *
- * A sleeper wakes twenty times a second by itself to look for deaths, so a
- * killed member is noticed without its help and without its bell. A member
- * that is merely stopped, or slow, is waited for.
+ * The agent looks for deaths, and rings all bells when something is decided. A
+ * member that is merely stopped, or slow, is waited for.
  */
 #include <sched.h>
 
 #include "collective/group.h"
 #include "collective/process.h"
 #include "collective/progress.h"
-#include "collective/view.h"
 #include "core/clock.h"
 
 #define LOST_S 0.5 /* for a death to be seen after the hang-up */
@@ -52,38 +50,44 @@ void mooi_tune(moo_group *group)
 moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
                      double now)
 {
-    enum mooi_reason why;
-    if (now - group->looked >= POLL_S) {
-        int dead = mooi_find_dead(group);
-        group->looked = now;
-        if (dead >= 0)
-            mooi_abort(group, work->seq, DECISION_DIED, (uint32_t)dead);
-    }
+    bool aborted;
     if (now >= work->deadline)
-        mooi_abort(group, work->seq, DECISION_LATE, rank);
-    if (mooi_decided(group, work->seq, &why) &&
-        why != DECISION_COMMITTED)
-        return MOO_EPEER;
-    return MOO_OK;
+        mooi_complain(group, work->seq, MOOI_WHY_LATE, rank);
+    return mooi_decided(group, work->seq, &aborted) && aborted ? MOO_EPEER
+                                                               : MOO_OK;
+}
+
+/* Sleep until `work` is decided, or `when`. MOOI_PENDING: it is not. */
+static moo_err await_outcome(moo_group *group, moo_work *work, double when)
+{
+    for (;;) {
+        uint32_t bell = mooi_bell(group);
+        bool aborted;
+        if (mooi_decided(group, work->seq, &aborted))
+            return aborted ? MOO_EPEER : MOO_OK;
+        double left = when - mooi_now();
+        if (left <= 0 || group->closing)
+            return MOOI_PENDING;
+        mooi_bell_wait(group, bell, left);
+    }
+}
+
+moo_err mooi_give_up(moo_group *group, moo_work *work, enum mooi_why why,
+                     uint32_t rank)
+{
+    mooi_complain(group, work->seq, why, rank);
+    return await_outcome(group, work, mooi_now() + LOST_S);
 }
 
 moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank)
 {
-    const struct mooi_watch *watch = &group->watch[group->view.slots[rank]];
-    enum mooi_reason why;
-    double end = mooi_now() + (rank == group->rank ? 0 : LOST_S);
-    /* A process hangs up a moment before it is dead, and a member hangs up
-     * after it has aborted. So look for an abort or a death first. */
-    while (mooi_now() < end) {
-        if (mooi_decided(group, work->seq, &why))
-            return MOO_EPEER;
-        if (watch->pidfd == -1 || mooi_watch_wait(watch->pidfd, 10)) {
-            mooi_abort(group, work->seq, DECISION_DIED, rank);
-            return MOO_EPEER;
-        }
-    }
-    mooi_abort(group, work->seq, DECISION_CUT, rank);
-    return MOO_EPEER;
+    /* A process hangs up a moment before its agent knows that it is dead, and a
+     * member hangs up after it has seen an abort. So look for these first. */
+    moo_err err = rank == group->rank
+                      ? MOOI_PENDING
+                      : await_outcome(group, work, mooi_now() + LOST_S);
+    return err == MOOI_PENDING ? mooi_give_up(group, work, MOOI_WHY_CUT, rank)
+                               : err;
 }
 
 static moo_err sleep_for(moo_group *group, moo_work *work, uint32_t rank,
@@ -97,9 +101,10 @@ static moo_err sleep_for(moo_group *group, moo_work *work, uint32_t rank,
             break;
         double now = mooi_now(), left = group->slice_end - now;
         err = mooi_inspect(group, work, rank, now);
+        if (!err && now < work->deadline && work->deadline - now < left)
+            left = work->deadline - now;
         if (!err && (left <= 0 || group->closing ||
-                     !mooi_bell_wait(group, bell,
-                                     left < POLL_S ? left : POLL_S)))
+                     !mooi_bell_wait(group, bell, left)))
             err = MOOI_PENDING;
     }
     mooi_bell_disarm(group);

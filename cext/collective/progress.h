@@ -13,14 +13,18 @@ moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,
                    uint64_t target);
 moo_err mooi_await_rank(moo_group *group, moo_work *work, uint32_t rank,
                         enum mooi_counter which, uint64_t target);
-/* Check for deaths (now and then), for the deadline, which blames `rank`, and
- * for the decision on `work`. MOO_EPEER: it was aborted. */
+/* Check for the deadline, which blames `rank`, and for the decision on `work`.
+ * MOO_EPEER: it was aborted. */
 moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
                      double now);
 /* The connection with `rank` failed. Find the cause, which may take half a
- * second, and abort `work` for it. With this member's own rank: it cannot go
- * on by itself. Always MOO_EPEER. */
+ * second, or complain, and wait as long for the decision. With this member's own
+ * rank: it cannot go on by itself. MOO_EPEER: `work` was aborted. MOOI_PENDING:
+ * not yet; call again. */
 moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank);
+/* The same at once, for that reason. MOO_OK: it was committed before. */
+moo_err mooi_give_up(moo_group *group, moo_work *work, enum mooi_why why,
+                     uint32_t rank);
 /* How long to spin and how large the buffers are, given the members and the
  * cores. */
 void mooi_tune(moo_group *group);
@@ -30,8 +34,9 @@ void mooi_tune(moo_group *group);
 /* Wait until all ranks have begun `work`, and compare their calls.
  * MOO_EMISMATCH: they differ, and the outcome's text says how. */
 moo_err mooi_agree(moo_group *group, moo_work *work);
-/* Commit `work`, once all the bytes that it needs are in shared memory.
- * MOO_EPEER: it was aborted before. */
-moo_err mooi_conclude(moo_group *group, moo_work *work);
+/* Commit `work`, once all the bytes that it needs are in shared memory;
+ * `succeeds`: the calls agree. MOO_EPEER: it was aborted before. MOOI_PENDING:
+ * the slice is over; call again. */
+moo_err mooi_conclude(moo_group *group, moo_work *work, bool succeeds);
 
 #endif

@@ -96,8 +96,7 @@ static moo_err choose(moo_group *group, moo_work *work, uint32_t rank,
               mooi_bounce_reaches(ring->bounce, mooi_post_of(group, rank));
     if (*fabric || group->hosts.transports & MOO_TRANSPORT_TCP)
         return MOO_OK;
-    mooi_abort(group, work->seq, DECISION_NO_WAY, rank);
-    return MOO_EPEER;
+    return mooi_give_up(group, work, MOOI_WHY_NO_WAY, rank);
 }
 
 /* Everybody listens. A fabric needs one connection beside it. */
@@ -113,9 +112,11 @@ static moo_err plan(moo_group *group, moo_work *work)
         err = choose(group, work, origin, &from);
     if (err)
         return err;
-    if (to && mooi_bulk_send_open(group->ring->bounce, &links->bulk_to))
+    if (to && !links->bulk_to &&
+        mooi_bulk_send_open(group->ring->bounce, &links->bulk_to))
         return mooi_lost(group, work, group->rank);
-    if (from && mooi_bulk_receive_open(group->ring->bounce,
+    if (from && !links->bulk_from &&
+        mooi_bulk_receive_open(group->ring->bounce,
                                        mooi_post_of(group, origin),
                                        &links->bulk_from))
         return mooi_lost(group, work, origin);

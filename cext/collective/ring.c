@@ -66,7 +66,7 @@ static moo_err conclude(moo_group *group, moo_work *work)
                       ? mooi_links_await(group, work, leader, RINGED, target)
                       : mooi_await_rank(group, work, leader, RINGED, target);
     }
-    return err ? err : mooi_conclude(group, work);
+    return err ? err : mooi_conclude(group, work, true);
 }
 
 /* ---- before any byte moves ---- */
@@ -83,7 +83,7 @@ static moo_err agree(moo_group *group, moo_work *work)
         work->stage = CONNECT;
         return MOO_OK;
     }
-    err = mooi_conclude(group, work);
+    err = mooi_conclude(group, work, true);
     return err                          ? err
            : mooi_possible(group, work) ? MOO_EUNREACHABLE
                                         : MOO_EINVAL;

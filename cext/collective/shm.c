@@ -113,7 +113,7 @@ static moo_err agree_on_pipeline(moo_group *group, moo_work *work)
         cut(group, work);
     if (work->rounds)
         return MOO_OK;
-    err = mooi_conclude(group, work);
+    err = mooi_conclude(group, work, true);
     return err || mooi_possible(group, work) ? err : MOO_EINVAL;
 }
 
@@ -161,7 +161,7 @@ static moo_err await_buffer(moo_group *group, moo_work *work, uint64_t round)
 static moo_err conclude_last(moo_group *group, moo_work *work,
                              uint64_t round)
 {
-    return round + 1 == work->rounds ? mooi_conclude(group, work) : MOO_OK;
+    return round + 1 == work->rounds ? mooi_conclude(group, work, true) : MOO_OK;
 }
 
 /* This rank needs no member's buffers of that round any more. */
@@ -290,7 +290,7 @@ static moo_err allreduce_small(moo_group *group, moo_work *work)
     }
     if ((err = mooi_agree(group, work)) ||
         (err = mooi_await(group, work, PUT, mooi_base_of(work) + 1)) ||
-        (err = mooi_conclude(group, work)))
+        (err = mooi_conclude(group, work, true)))
         return err;
     reduce_small(group, work);
     return MOO_OK;
@@ -301,7 +301,7 @@ static moo_err allreduce_alone(moo_group *group, moo_work *work)
     const struct mooi_spans *spans = &work->spans;
     uint64_t begin = 0;
     mooi_publish(group, PUT, mooi_base_of(work));
-    moo_err err = mooi_conclude(group, work);
+    moo_err err = mooi_conclude(group, work, true);
     for (uint32_t i = 0; !err && i < spans->count; begin = spans->ends[i++])
         if (spans->out[i] != spans->in[i])
             memcpy(spans->out[i], spans->in[i], spans->ends[i] - begin);
@@ -419,7 +419,7 @@ static moo_err barrier(moo_group *group, moo_work *work)
         mooi_publish(group, PUT, mooi_base_of(work));
     work->stage = AGREE;
     if ((err = mooi_agree(group, work)) ||
-        (err = mooi_conclude(group, work)))
+        (err = mooi_conclude(group, work, true)))
         return err;
     return MOO_OK;
 }

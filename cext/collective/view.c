@@ -34,32 +34,33 @@ moo_err mooi_adopt(moo_group *group)
     group->info.size = view.size;
     group->info.epoch = view.epoch;
     pthread_mutex_unlock(&group->mutex);
-    mooi_watch_members(group, members);
     mooi_tune(group);
     return MOO_OK;
 }
 
 moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)
 {
-    enum mooi_reason why;
+    bool aborted;
     for (;;) {
         uint32_t bell = mooi_bell(group);
-        moo_err err = mooi_adopt(group);
+        moo_err err = group->formed ? MOO_OK : mooi_refusal(group);
+        if (err)
+            return err;
+        err = mooi_adopt(group);
         /* before the size: the abort may have made the view too small */
-        if (seq && mooi_decided(group, seq, &why))
+        if (seq && mooi_decided(group, seq, &aborted) && aborted)
             return MOO_EPEER;
         if (!err && group->view.size >= group->min_size) {
             group->formed = true;
             return MOO_OK;
         }
-        double now = mooi_now(), left = group->slice_end - now;
-        if (seq && now >= deadline) {
-            mooi_give_up(group, seq); /* so there is no reason to wait */
-            continue;
-        }
-        if (left <= 0 || group->closing ||
-            !mooi_bell_wait(group, bell, left < POLL_S ? left : POLL_S))
+        double now = mooi_now(), until = group->slice_end;
+        if (seq && now >= deadline)
+            mooi_complain(group, seq, MOOI_WHY_LATE, group->rank);
+        else if (seq && deadline < until)
+            until = deadline;
+        if (now >= group->slice_end || group->closing ||
+            !mooi_bell_wait(group, bell, until - now))
             return MOOI_PENDING;
-        mooi_reform(group);
     }
 }

@@ -488,19 +488,38 @@ typedef struct {
                             16, 0: default. The most that a member wants. */
 } moo_group_options;
 
-/* Join the group that lives in the segment `fd`, which stays the caller's.
- * Does not wait for others: see moo_group_ready. `process_id` identifies this
- * process to the user; min_size must be the same for all; timeout_s bounds
- * each operation; `options` may be NULL. MOO_EINVAL: another min_size, too
- * small a segment, or an option that makes no sense.
- * MOO_ENOMEM: MOO_GROUP_MAX members already. MOO_EVERSION: another version.
- * MOO_ESYS: see errno. */
-moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
-                       double timeout_s, const moo_group_options *options,
-                       moo_group **group);
+/* The agent's side of a group. The agent of a host gives members their slots,
+ * notices when they end, and tells all of them who belongs to the group and
+ * which operations are aborted. One thread at a time calls these functions;
+ * none blocks. */
+typedef struct moo_group_agent moo_group_agent;
+
+/* Begin a group in the segment `fd`, all zero, which stays the caller's.
+ * MOO_EINVAL: it is too small. MOO_ENOMEM. MOO_ESYS: see errno. */
+moo_err moo_group_agent_open(int fd, moo_group_agent **agent);
+/* An eventfd that members need, beside the segment. It stays the agent's. */
+int moo_group_agent_bell(const moo_group_agent *agent);
+/* A descriptor that is readable when the agent has to look. */
+int moo_group_agent_fd(const moo_group_agent *agent);
+/* See what members want, and which of them are dead, and act on it. */
+void moo_group_agent_look(moo_group_agent *agent);
+/* Members that are still there are left to themselves. */
+void moo_group_agent_close(moo_group_agent *agent);
+
+/* Join the group that lives in the segment `fd`, whose agent has that `bell`;
+ * both stay the caller's. Waits neither for others nor for the agent: see
+ * moo_group_ready. `process_id` identifies this process to the user; min_size
+ * must be the same for all; timeout_s bounds each operation; `options` may be
+ * NULL. MOO_EINVAL: too small a segment, one that no agent has begun, or an
+ * option that makes no sense. MOO_ENOMEM: MOO_GROUP_MAX members already.
+ * MOO_EVERSION: another version. MOO_ESYS: see errno. */
+moo_err moo_group_join(int fd, int bell, uint64_t process_id,
+                       uint32_t min_size, double timeout_s,
+                       const moo_group_options *options, moo_group **group);
 
 /* Wait until this member is admitted and the group has min_size members.
- * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. */
+ * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. MOO_EINVAL:
+ * the members have another min_size. MOO_ENOMEM: they are too many. */
 moo_err moo_group_ready(moo_group *group, double seconds);
 
 /* Queue a call: `parts` operations, at least one, for as many types of
@@ -535,8 +554,7 @@ moo_err moo_group_start(moo_group *group);
 moo_err moo_group_describe(moo_group *group, moo_group_info *info);
 
 /* The reason why a newcomer is not admitted: the error of the members' last
- * barrier. status MOO_OK: it succeeded, or there was none. Takes the group's
- * lock, for which it may wait until another member's death is noticed. */
+ * barrier. status MOO_OK: it succeeded, or there was none. */
 moo_err moo_group_obstacle(moo_group *group, moo_outcome *out);
 
 /* The members in rank order: pids[r], ids[r] for r < *size. Both arrays must

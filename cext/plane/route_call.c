@@ -3,11 +3,13 @@
  * route_call.c: an owner calls a peer on another host: the choice of the
  * network, the first messages, and the end of the connection.
  */
-#include "plane/net.h"
+#include "plane/route.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "plane/thread.h"
 
 /* See route.c. It is longer than any importer waits for an owner whose call
  * has failed (see mooi_source_begin): a caller with several waits in a row
@@ -20,7 +22,7 @@
  * mend. */
 #define LOSSES_NS ((uint64_t)1000 * 1000000u)
 #define MOST_LOSSES 100
-/* Who hangs up on calls for so long after a loss does not want us. It is longer
+/* A peer that hangs up on calls for so long after a loss does not want us. It is longer
  * than a handshake takes that was late, see contact.c. */
 #define HANGS_UP_NS ((uint64_t)3000 * 1000000u)
 
@@ -294,8 +296,8 @@ static moo_err outcome_of(const struct mooi_reach *reach, moo_err why)
 }
 
 /* Whether the link of a living peer was lost under something. Then its leases
- * stay, and it is called once more. Who hangs up on that call, too, may be about
- * to die: calls go on until nobody listens. */
+ * stay, and it is called once more. A peer that hangs up on that call, too, may be
+ * about to die: calls go on until nobody listens. */
 static int is_called_again(const moo_plane *plane, const struct mooi_peer *peer,
                            moo_err why, int silent)
 {

@@ -171,7 +171,7 @@ def init(
 
 
 def _setup(said: Any) -> bytes | None:
-    """What travels of `setup`."""
+    """The bytes that travel for `setup`."""
     if said is None:
         return None
     if isinstance(said, str):

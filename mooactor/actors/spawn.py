@@ -317,7 +317,7 @@ class Spec(Generic[P, T]):
     def _prepare(
         self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Runtime, parcel.Parcel, Borrowing]:
-        """What it takes: all of it belongs to one session, which may end meanwhile."""
+        """All that a spawn needs, of one session, which may end meanwhile."""
         label = self._cls.__qualname__
         _check_constructor(self._cls, args, kwargs)
         refuse_at_import("moo.spawn()")
@@ -409,7 +409,7 @@ def _accepted(reply: Message, name: str | None) -> None:
 
 
 def _hint(cls: Any) -> str:
-    """What to do in its place."""
+    """Advice on what to do in its place."""
     owner = getattr(cls, "__self__", None)
     if isinstance(owner, type):
         name = owner.__qualname__

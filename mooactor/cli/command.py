@@ -1,22 +1,45 @@
 # SPDX-License-Identifier: MIT
-"""The choice of the subcommand. Each imports its modules only when it runs."""
+"""The ``mooactor`` command: the choice of the subcommand, what it prints, and why it
+fails.
+
+A write of standard output or error that fails raises `OutputLost`, so it is not taken
+for another OSError of the command, which keeps its own message or traceback. What is
+printed after that goes nowhere. Characters that the encoding lacks are printed as
+escapes.
+"""
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import NoReturn, TypeAlias
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
 
 from mooactor import __version__
-from mooactor.cli import clustering, streams
-from mooactor.cli.failure import Failure
-from mooactor.cli.launchers import add_launchers
-from mooactor.cli.streams import OutputLost
+from mooactor.cli.arguments import Commands, add_commands
 from mooactor.errors import MooError
 from mooactor.process import files
+
+_DESCRIPTION = (
+    "Actors for distributed machine learning: measure and diagnose this machine, debug "
+    "actors, and run programs on many hosts."
+)
+
+
+class Failure(Exception):
+    """Its text is one sentence and the next step; `code` is the exit code.
+
+    2: the command could not begin, for its arguments or its surroundings.
+    1: it began, and did not do what was asked for.
+    """
+
+    def __init__(self, text: str, code: int = 2) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,10 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     its output to the end."""
     code = 0
     files.open_standard_streams()
-    with streams.guarded():
+    with guarded():
         try:
             code = _run(arguments)
-            streams.flush()
+            flush()
         except OutputLost as lost:
             return code or _lost(lost)
     return code
@@ -40,7 +63,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OutputLost as lost:
         return 2 if lost.fd == 2 else _lost(lost)
     finally:
-        streams.flush()  # the help
+        flush()  # the help
     try:
         return int(options.run(options))
     except Failure as failure:
@@ -100,7 +123,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(prog="mooactor", description=_DESCRIPTION)
     version = f"mooactor {__version__}"
     parser.add_argument("--version", action="version", version=version)
-    commands = _add_commands(parser)
+    commands = add_commands(parser)
     try:
         return parser.parse_args(words)
     except _WrongLine as wrong:
@@ -111,7 +134,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
                 _print_error(str(wrong))
 
 
-def _asks_for_json(commands: _Commands, words: Sequence[str]) -> bool:
+def _asks_for_json(commands: Commands, words: Sequence[str]) -> bool:
     """Whether ``--json``, perhaps shortened, is an option there. After ``mooactor run``
     it may be one of the script's."""
     named = next((word for word in words if word in commands.choices), "")
@@ -121,67 +144,70 @@ def _asks_for_json(commands: _Commands, words: Sequence[str]) -> bool:
     return any(len(word) > 2 and "--json".startswith(word) for word in words)
 
 
-def _add_commands(parser: argparse.ArgumentParser) -> _Commands:
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    _add_bench(commands)
-    _add_doctor(commands)
-    _add_attach(commands)
-    clustering.add_commands(commands)
-    add_launchers(commands)
-    return commands
+# -- streams ----------------------------------------------------------------------
 
 
-_DESCRIPTION = (
-    "Actors for distributed machine learning: measure and diagnose this machine, debug "
-    "actors, and run programs on many hosts."
-)
-_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+class OutputLost(Exception):
+    """Nobody reads the stream any more (`unread`), or it cannot be written. `fd`: 1
+    or 2."""
+
+    def __init__(self, error: OSError, fd: int) -> None:
+        super().__init__(error.strerror or str(error))
+        self.unread = isinstance(error, BrokenPipeError)
+        self.fd = fd
 
 
-def _add_bench(commands: _Commands) -> None:
-    bench = commands.add_parser("bench", help="measure this machine beside its peers")
-    bench.add_argument("--json", action="store_true", help="one JSON object, no table")
-    bench.add_argument(
-        "--only",
-        action="append",
-        metavar="NAME",
-        help="measure the rows whose name begins so (again for more); 'list' lists",
+class _Stream(io.TextIOWrapper):
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            raise self._lost(error) from None
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            raise self._lost(error) from None
+
+    def _lost(self, error: OSError) -> OutputLost:
+        # Its buffer still has text, which the interpreter writes when it exits.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self.fileno())
+        os.close(null)
+        return OutputLost(error, self.fileno())
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Have both streams be like this."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = ours = _guard(sys.stdout), _guard(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for own, theirs in zip(ours, before, strict=True):
+            if own is not theirs:
+                with suppress(OutputLost):  # there is another error to tell of
+                    own.flush()
+                own.detach()
+
+
+def flush() -> None:
+    """Write what standard output still has to write."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _guard(stream: Any) -> Any:
+    if not isinstance(stream, io.TextIOWrapper):  # closed, or somebody's own
+        return stream
+    stream.flush()
+    return _Stream(
+        stream.buffer,
+        stream.encoding,
+        "backslashreplace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
     )
-    bench.add_argument(
-        "--quick", action="store_true", help="fewer rounds: half a minute, noisier"
-    )
-    bench.set_defaults(run=_bench)
-
-
-def _add_doctor(commands: _Commands) -> None:
-    doctor = commands.add_parser("doctor", help="what works here, and the remedies")
-    doctor.add_argument("--json", action="store_true", help="a JSON list, no table")
-    doctor.set_defaults(run=_doctor)
-
-
-def _add_attach(commands: _Commands) -> None:
-    attach = commands.add_parser(
-        "attach", help="debug an actor that has stopped at a breakpoint()"
-    )
-    attach.add_argument(
-        "process", nargs="?", help="its process id, or the path of its socket"
-    )
-    attach.set_defaults(run=_attach)
-
-
-def _bench(options: argparse.Namespace) -> int:
-    from mooactor.cli.bench import report
-
-    return report.run(options.only, options.quick, options.json)
-
-
-def _attach(options: argparse.Namespace) -> int:
-    from mooactor.cli import attach
-
-    return attach.run(options.process)
-
-
-def _doctor(options: argparse.Namespace) -> int:
-    from mooactor.cli.doctor import report
-
-    return report.run(as_json=options.json)

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from mooactor.cli.amounts import bytes_of
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
@@ -151,7 +150,6 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
         name = _name(options.name)
         labels = dict(map(_label, options.label))
         check_labels(labels)
-        memory = None if options.memory is None else bytes_of(options.memory)
         bind = listen_address(options.bind, "--bind") if options.bind else None
     except (ValueError, Refused) as error:
         raise Failure(str(error)) from None
@@ -165,7 +163,7 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
         {**reach, "host": name},
         options.num_cpus,
         options.num_gpus,
-        memory,
+        options.memory,
         labels,
     )
     return offer, key

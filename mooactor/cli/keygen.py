@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.control import secret
 
 

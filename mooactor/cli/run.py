@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 import mooactor
-from mooactor.cli.amounts import bytes_of, quantity
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.cluster.launch import batch, job, plan, starter
 from mooactor.cluster.launch.launch import Launch
 from mooactor.cluster.launch.plan import GRACE_S, LaunchError, Plan, Target
@@ -149,10 +148,9 @@ def kubernetes(options: argparse.Namespace) -> int:
       Failure: there can be none.
     """
     try:
-        memory = None if options.memory is None else bytes_of(options.memory)
         limits = {
             "cpu": options.cpus,
-            "memory": memory and quantity(memory),
+            "memory": options.memory,
             "nvidia.com/gpu": options.gpus,
         }
         objects = batch.manifest(
@@ -167,7 +165,7 @@ def kubernetes(options: argparse.Namespace) -> int:
             secret=options.secret,
             grace_s=options.grace or GRACE_S,
         )
-    except (LaunchError, ValueError) as error:
+    except LaunchError as error:
         raise Failure(str(error)) from None
     print(batch.text(objects))
     return 0

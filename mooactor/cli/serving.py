@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mooactor.cli.streams import OutputLost
+from mooactor.cli.command import OutputLost
 from mooactor.control.node import Node
 from mooactor.control.secret import Key
 from mooactor.host.eventloop import EventLoop

@@ -10,21 +10,28 @@ machine that count as stopped have a moment more to end.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import select
+import socket
 import time
 from collections.abc import Iterable
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
-from mooactor.cli.brokers import Brokers
-from mooactor.cli.client import Client, Talk, homes
-from mooactor.cli.failure import Failure
-from mooactor.cli.listeners import Listeners
+from mooactor.cli.client import PATIENCE_S, Client, Talk, homes
+from mooactor.cli.command import Failure
+from mooactor.host.addresses import is_reachable, parse
 from mooactor.host.rows import Row
 
-PATIENCE_S = 15.0  # actors may finish what is queued
+_END_S = 15.0  # actors may finish what is queued
 _LISTED_S = 5.0  # a broker lets go of a member that has been silent for four
 _LOOK_S = 0.1
 GONE_S = 1.0  # an interpreter takes some 50 ms to end after its channels
+_LISTENS = "0A"  # TCP_LISTEN in /proc/net/tcp
+_MOST_BROKERS = 32
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
             }
             if left:
                 raise Failure(_still_there(counts, left), 1)
-            there = brokers.end(PATIENCE_S)
+            there = brokers.end(_END_S)
             if not there:
                 listeners.wait(GONE_S)
     counts["brokers"] = len(brokers.answered) - len(there)
@@ -79,7 +86,7 @@ def _tell(client: Client, rows: list[Row]) -> list[Talk]:
     talks = [client.open(row) for row in rows]
     for talk in talks:
         talk.post({"op": "stop"})
-    client.wait(lambda: all(talk.closed is not None for talk in talks), PATIENCE_S)
+    client.wait(lambda: all(talk.closed is not None for talk in talks), _END_S)
     return [talk for talk in talks if not talk.over]
 
 
@@ -94,7 +101,170 @@ def _listed(client: Client, brokers: Brokers, ids: set[str]) -> set[str]:
     return found
 
 
-# -- words -----------------------------------------------------------------
+# -- all brokers of a cluster ------------------------------------------------------
+
+
+class Brokers:
+    """Those that the user names, those whose stand-by one of them is, and stand-bys.
+
+    ``answered`` has a talk with each broker that answers. ``silent`` has one with each
+    address at which another one should be; stand-bys whose first broker answers are not
+    among these, because that one tells them to end.
+
+    Raises:
+      Failure: none of those that the user names answers.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._asked: dict[str, Talk] = {}
+        address = client.broker.row["address"]  # fails if there is none
+        self._ask([address, *client.addresses])
+        talks = [talk for talk in self._asked.values() if _answer(talk)]
+        found = {talk.channel.peer: talk for talk in talks if talk.channel is not None}
+        self.answered = list(found.values())
+        first = [one for t in talks for one in _told(t, "first")]
+        ids = dict(first)
+        known = {peer.hex() for peer in found}
+        self.silent = [
+            self._asked[address]
+            for address in dict.fromkeys([*client.addresses, *ids])
+            # One that answers by another name is none.
+            if address in self._asked
+            and self._asked[address] not in talks
+            and ids.get(address) not in known
+        ]
+
+    def _ask(self, addresses: list[str]) -> None:
+        """Ask all at these addresses, and at those that they tell of."""
+        client = self._client
+        while new := [a for a in dict.fromkeys(addresses) if a not in self._asked]:
+            for address in new[: _MOST_BROKERS - len(self._asked)]:
+                talk = client.open({"address": address})
+                talk.post({"op": "peers"})
+                self._asked[address] = talk
+            client.wait(self._heard, PATIENCE_S)
+            talks = self._asked.values()
+            told = [one for t in talks for one in _told(t, "first", "standbys")]
+            addresses = [address for address, _ in told]
+            if len(self._asked) >= _MOST_BROKERS:
+                return
+
+    def _heard(self) -> bool:
+        talks = self._asked.values()
+        return all(talk.closed is not None or _answer(talk) for talk in talks)
+
+    def rows(self) -> list[Row]:
+        """The members that any of them knows."""
+        found: dict[str, Row] = {}
+        for broker in self.answered:
+            for row in self._client.rows_of(broker):
+                found.setdefault(row["id"], row)
+        return list(found.values())
+
+    def end(self, patience_s: float) -> list[Talk]:
+        """Have them end; those that have not."""
+        for talk in self.answered:
+            talk.post({"op": "stop"})
+        self._client.wait(
+            lambda: all(talk.closed is not None for talk in self.answered), patience_s
+        )
+        return [talk for talk in self.answered if not talk.over]
+
+
+def _answer(talk: Talk) -> dict[str, Any]:
+    return talk.answer("peers") or {}
+
+
+def _told(talk: Talk, *keys: str) -> list[tuple[str, str]]:
+    """The brokers that one tells of in these fields: address and id."""
+    told: list[Any] = []
+    for key in keys:
+        value = _answer(talk).get(key)
+        told += value if type(value) is list else [value]
+    return [
+        (one["address"], str(one.get("id")))
+        for one in told
+        if type(one) is dict
+        and type(one.get("address")) is str
+        and is_reachable(one["address"])
+    ]
+
+
+# -- processes of this machine -----------------------------------------------------
+
+
+class Listeners:
+    """They are looked up once, while they listen.
+
+    Processes of other machines, of other containers, and of users whose descriptors
+    this one may not see are not among them.
+    """
+
+    def __init__(self, listened: Iterable[str]) -> None:
+        """`listened`: addresses, ``tcp://HOST:PORT``."""
+        parsed = list(map(parse, listened))
+        here = set(filter(_is_here, {one.host for one in parsed}))
+        sockets = _sockets({one.port for one in parsed if one.host in here})
+        self._pidfds: list[int] = []
+        for pid in _holders(sockets):
+            with contextlib.suppress(OSError):
+                self._pidfds.append(os.pidfd_open(pid))
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until all have ended; False if one has not."""
+        latest = time.monotonic() + timeout_s
+        return all(_has_ended(fd, latest) for fd in self._pidfds)
+
+    def close(self) -> None:
+        """After the last `wait`."""
+        for fd in self._pidfds:
+            os.close(fd)
+
+
+def _has_ended(pidfd: int, latest: float) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(max(0.0, latest - time.monotonic()) * 1000))
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address of this machine: only those can be bound to."""
+    try:
+        family, kind, *_, (ip, *_) = socket.getaddrinfo(
+            host, 0, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind((ip, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _sockets(ports: set[int]) -> set[str]:
+    """The sockets that listen at these ports, as links of descriptors name them."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                _, local, _, state, *_ = fields = line.split()
+                if state == _LISTENS and int(local.rpartition(":")[2], 16) in ports:
+                    found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def _holders(sockets: set[str]) -> list[int]:
+    """The processes that have one of these sockets open, without this one."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc") if sockets else ()):
+        with contextlib.suppress(OSError):
+            links = (os.readlink(fd) for fd in Path("/proc", name, "fd").iterdir())
+            if any(link in sockets for link in links) and int(name) != os.getpid():
+                found.append(int(name))
+    return found
+
+
+# -- words -------------------------------------------------------------------------
 
 
 def _said(counts: dict[str, int], absent: list[str]) -> str:
@@ -129,7 +299,7 @@ def _still_there(counts: dict[str, int], left: list[Talk]) -> str:
 def _name(talk: Talk) -> str:
     row = talk.row
     what = "the session of" if row["kind"] == "home" else "host"
-    why = talk.closed or f"it is still there after {PATIENCE_S:g} s"
+    why = talk.closed or f"it is still there after {_END_S:g} s"
     return f"{what} {row['name']} at {row['address']} ({why})"
 
 

@@ -24,7 +24,7 @@ from mooactor.tensors import codec as layout
 # Their pickles need neither cloudpickle nor a look inside.
 _ATOMS = frozenset((int, float, str, bytes, bool, type(None), complex))
 
-#: Picklers for objects of exactly one type; see `layout`.
+#: Picklers for objects of exactly one type; see `tensors.codec`.
 learn = layout.learn
 type_ = type
 Buffers = list[pickle.PickleBuffer]

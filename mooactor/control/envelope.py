@@ -81,6 +81,8 @@ GOAWAY   actor -> caller      call id      nothing: it ends, its answers have be
 LENT     owner -> receiver    0            descriptors: their records may be lost
          receiver -> owner    0            those that have not come, with GONE
 PULL     owner -> holder      0            objects, any number of them
+KNOWS    receiver -> sender   0            keys that it has now, see `script`: UTF-8,
+                                           zeros between them
 ======== ==================== ============ ============================================
 
 `bodies` packs these bodies and takes them apart, payloads included.
@@ -102,7 +104,7 @@ from typing import Any, NamedTuple, Protocol
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 13
+VERSION = 14
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 
@@ -131,15 +133,16 @@ HOLDS = 19  # holder -> owner: so many
 WATCH = 20  # to the owner of memory: it was granted to this process on request
 PROBED = 21  # to the owner of GPU memory: whether this process can open or read it
 BROKE = 22  # the sender's connection before this one broke; see `process.breaks`
-# Borrows after a break; see `recount`.
+# Borrows after a break; see `audit`.
 UNSURE = 23  # to any other: my connection to that process broke
 COUNT = 24  # owner -> lender -> holder: how many borrows of the lender have you got?
 COUNTED = 25  # holder -> owner: so many
 CAME = 26  # a process to itself: a value that a queued call waits for, or its loss
 GOAWAY = 27  # actor -> caller: it ends; see `process.deaths`
-LENT = 28  # memory that was lent in records which may be lost; see `objects.lent`
+LENT = 28  # memory that was lent in records which may be lost; see `objects.payloads`
 PULL = 29  # a producer that ends to holders: fetch these results; see `objects.results`
-_KINDS = frozenset(range(CALL, PULL + 1))
+KNOWS = 30  # who got definitions of the script to whoever sent them; see `script`
+_KINDS = frozenset(range(CALL, KNOWS + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
 ATTACHED = 1  # the payload begins with data-plane descriptors

@@ -13,6 +13,8 @@ the definitions in its own ``__main__``, and knows them by their keys from then 
 * A definition that has taken the place of another one of that name (a notebook's cell
   ran again) has a key of its own, and takes that place in every process that has
   received the other; objects of both go on working.
+* A receiver tells the sender what it has made (KNOWS), so a definition is sent to it
+  once, or a few times until the sender hears of that.
 * Of what cannot be copied, locks, context variables and caches are made anew, and
   generators of random numbers are seeded anew (`generators`). Anything else is an error
   that names it.
@@ -59,6 +61,9 @@ _LOCKS = {
 _type = type
 
 
+def _tell_nobody(process_id: int, keys: bytes) -> None: ...
+
+
 class _State:
     """Of this process."""
 
@@ -71,8 +76,9 @@ class _State:
         self.objects: dict[str, Any] = {}  # by key; for good: they may come back
         self.received: set[str] = set()  # the keys of those that others made
         self.coming: dict[str, Definition] = {}  # of the table that is being read
+        self.tell: Callable[[int, bytes], object] = _tell_nobody
         # What other processes have: each of an actor what it was spawned with, and
-        # each process what it has sent.
+        # each process what it has sent, or has said that it has.
         self.given: dict[int, frozenset[str]] = {}  # by actor
         self.sent: dict[int, set[str]] = {}  # by process
         self.warned: set[str] = set()
@@ -111,9 +117,18 @@ class Definition(NamedTuple):
     data: bytes
 
 
-def begin(process_id: int) -> None:
-    """This process takes part in a session."""
-    _state.process_id = process_id
+def begin(
+    process_id: int = 0, tell: Callable[[int, bytes], object] = _tell_nobody
+) -> None:
+    """This process takes part in a session, or in none any more. `tell` posts a KNOWS,
+    and takes no lock."""
+    _state.process_id, _state.tell = process_id, tell
+
+
+def on_knows(process_id: int, keys: bytes) -> None:
+    """A process has said what it has."""
+    found = keys.decode(errors="replace").split("\0")
+    _state.sent.setdefault(process_id, set()).update(found)
 
 
 def enter() -> None:
@@ -534,5 +549,8 @@ def _take_in(content: Any, buffers: list[Any]) -> None:
         raise
     finally:
         _state.coming = before
-    keys = _state.sent.setdefault(sender, set())
-    keys.update((row[0] for row in rows), (_GLOBAL + name for name in names))
+    keys = {*(row[0] for row in rows), *(_GLOBAL + name for name in names)}
+    theirs = _state.sent.setdefault(sender, set())
+    if not keys <= theirs:
+        theirs |= keys
+        _state.tell(sender, "\0".join(keys).encode())

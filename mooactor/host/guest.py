@@ -33,8 +33,8 @@ from mooactor.control.plain import NotPlain
 from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.fields import Refused
+from mooactor.host.groups import Groups
 from mooactor.host.leftovers import Leftovers
-from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import file_of
 from mooactor.host.placement import free_on, lacks
@@ -85,7 +85,7 @@ class Guest:
         self._leftovers = Leftovers(loop)
         self._directory = ""
         self._lock = -1
-        self._segments = Segments()
+        self._groups = Groups(loop)
         self._processes: dict[int, Process] = {}
         self._numbers: dict[Process, int] = {}
         self._by_line: dict[Line, int] = {}
@@ -229,7 +229,7 @@ class Guest:
         fds = [file_of(data) for data in message.get("parcels") or ()]
         if said.get("ev") == "reply" and "segment" in said:
             name, size = said.pop("segment")
-            self._loop.post(process.line, said, [self._segments.get(name, size)])
+            self._loop.post(process.line, said, self._groups.get(name, size))
         else:
             self._loop.post(process.line, said, fds)
         for fd in fds:
@@ -350,7 +350,7 @@ class Guest:
             self._site.close()
             self._leftovers.end()
         self._resources.forget(self.mark)
-        self._segments.close()
+        self._groups.close()
         self._remove_directory()
         self._on_end(self)
 

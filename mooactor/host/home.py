@@ -26,9 +26,10 @@ from mooactor.host import leaving
 from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.formations import Formations
+from mooactor.host.groups import Groups
 from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes
 from mooactor.host.logs import Logs
-from mooactor.host.names import Names, Segments
+from mooactor.host.names import Names
 from mooactor.host.placeless import Placeless
 from mooactor.host.placement import NoPlace, reasons
 from mooactor.host.program import HAS_ENDED, named
@@ -79,7 +80,7 @@ class Home:
         self.by_line: dict[Line, Supervised] = {}
         self._by_process: dict[Process, Supervised] = {}
         self.names = Names(loop)
-        self.segments = Segments()
+        self.groups = Groups(loop)
         self.formations = Formations(self)
         self.shelf = Shelf()
         self.placeless = Placeless(self)

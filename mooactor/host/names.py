@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The names of a session: actors by name, and shared memory by name."""
+"""The names of a session's actors."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import NamedTuple
@@ -126,36 +125,3 @@ class Names:
     def forget(self, line: Line) -> None:
         """A process is gone: drop its lookups."""
         self._lookups = [entry for entry in self._lookups if entry.line is not line]
-
-
-class Segments:
-    """Named pieces of shared memory: the same one for all processes.
-
-    They are sparse: address space, and pages as they are touched.
-    """
-
-    def __init__(self) -> None:
-        self._segments: dict[str, int] = {}
-
-    def get(self, name: str, size: int) -> int:
-        """The descriptor; the first request decides the `size`.
-
-        Raises:
-          OSError: the system has no such memory.
-        """
-        fd = self._segments.get(name)
-        if fd is None:
-            fd = os.memfd_create("mooactor-segment", os.MFD_CLOEXEC)
-            try:
-                os.ftruncate(fd, size)
-            except BaseException:
-                os.close(fd)
-                raise
-            self._segments[name] = fd
-        return fd
-
-    def close(self) -> None:
-        """Give all of them back."""
-        for fd in self._segments.values():
-            os.close(fd)
-        self._segments.clear()

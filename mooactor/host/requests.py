@@ -266,9 +266,11 @@ class Requests:
             self._reply(line, rid, None, error="several hosts", note=why)
             return
         if line.polled:
-            fd = self._home.segments.get(name, size)
-            reply = {"ev": "reply", "rid": rid, "value": True}
-            self._home.loop.post(line, reply, [fd])
+            try:
+                fds = self._home.groups.get(name, size)
+            except ValueError as error:
+                raise Refused(str(error)) from None
+            self._home.loop.post(line, {"ev": "reply", "rid": rid, "value": True}, fds)
         else:  # its own agent has it
             self._reply(line, rid, True, segment=[name, size])
         if waiting is not None:

@@ -115,13 +115,14 @@ class LearnerGroup:
         self._pid = os.getpid()
         runtime = current_runtime()
         refusal, size = Future(), collective.segment_bytes()
-        fd = runtime.shared_segment(f"learners:{name}", size, min_size, refusal)
+        fds = runtime.shared_segment(f"learners:{name}", size, min_size, refusal)
         try:
             try:
-                shared = _join(fd, name, runtime.process_id, min_size, timeout)
+                shared = _join(fds, name, runtime.process_id, min_size, timeout)
                 self._shared, self._queued = shared, Queued(shared)
             finally:
-                os.close(fd)
+                for fd in fds:
+                    os.close(fd)
             self._wait_until_in(shared, refusal, time.monotonic() + timeout)
         except BaseException:
             self.leave()
@@ -130,7 +131,7 @@ class LearnerGroup:
     def _wait_until_in(
         self, shared: SharedGroup, refusal: Future, until: float
     ) -> None:
-        while not shared.ready(_SLICE_S):
+        while not self._is_in(shared):
             # A newcomer's group has formed: it has no place among the members yet.
             if refusal.state and shared.describe().size:
                 refusal.unwrap()
@@ -138,6 +139,15 @@ class LearnerGroup:
                 raise CallTimeout(
                     f"{self._why_not_in(shared)} (waited for {self.timeout} s)"
                 )
+
+    def _is_in(self, shared: SharedGroup) -> bool:
+        try:
+            return shared.ready(_SLICE_S)
+        except ValueError:
+            raise ValueError(
+                f"learner group {self.name!r} has another min_size than "
+                f"{shared.describe().min_size}: pass the same to all members"
+            ) from None
 
     def _why_not_in(self, shared: SharedGroup) -> str:
         info = shared.describe()
@@ -475,24 +485,15 @@ def _way(info: Info) -> str:
 
 
 def _join(
-    fd: int, name: str, process_id: int, min_size: int, timeout: float
+    fds: list[int], name: str, process_id: int, min_size: int, timeout: float
 ) -> SharedGroup:
     network = current_runtime().network
     host = os.environ.get("MOOACTOR_HOST_ID", "")
+    segment, bell = fds
     try:
         return SharedGroup(
-            fd,
-            process_id,
-            min_size,
-            timeout,
-            network=network,
-            host=host,
+            *(segment, bell, process_id, min_size, timeout), network=network, host=host
         )
-    except ValueError:
-        raise ValueError(
-            f"learner group {name!r} has another min_size than {min_size}: pass the "
-            "same to all members"
-        ) from None
     except OSError as error:
         raise InternalError(f"cannot map learner group {name!r}: {error}") from error
 

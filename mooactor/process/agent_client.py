@@ -115,13 +115,14 @@ class AgentClient:
 
     def shared_segment(
         self, name: str, size: int, members: int, refusal: Future
-    ) -> int:
-        """A descriptor of the named shared memory, the same for all processes.
+    ) -> list[int]:
+        """Descriptors of the learner group's memory, the same for all processes, and
+        of its agent's bell.
 
         It is sparse: `size` bytes of address space, pages as they are touched. The
-        caller owns the descriptor. While it waits for others, it keeps `refusal`, which
-        ends with the same `PlacementError` as theirs if one of the `members` processes
-        that are to share the memory is refused.
+        caller owns the descriptors. While it waits for others, it keeps `refusal`,
+        which ends with the same `PlacementError` as theirs if one of the `members`
+        processes that are to share the memory is refused.
 
         Raises:
           PlacementError: processes of another host share it already.
@@ -133,7 +134,8 @@ class AgentClient:
         )
         if reply.get("error") == "several hosts":
             raise errors.PlacementError(reply["note"])
-        return int(reply["descriptor"])
+        descriptors: list[int] = reply["descriptors"]
+        return descriptors
 
     def read(self) -> None:
         """Act on the agent's messages. From any thread; one at a time."""
@@ -158,7 +160,7 @@ class AgentClient:
 
     def _act_on(self, message: Message, fds: list[int]) -> None:
         if fds:
-            message["descriptor"] = fds[0]
+            message["descriptors"] = fds
         action = getattr(self, f"_ev_{message.get('ev')}", None)
         if action is None:
             print(f"mooactor: the agent sent {message!r:.200}", file=sys.stderr)
@@ -170,8 +172,9 @@ class AgentClient:
         if future is not None:
             future.set_value(message)
             self._wake()
-        elif "descriptor" in message:
-            os.close(message["descriptor"])
+        else:
+            for fd in message.get("descriptors", ()):
+                os.close(fd)
 
     def wait(self, future: Future, seconds: float) -> bool:
         """Wait for `future`; False if it takes longer."""

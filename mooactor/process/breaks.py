@@ -30,7 +30,7 @@ other; what concerns the mailbox, in the poller's.
 
 Nothing is ended whose last record has come. Borrows that were lent or given back in a
 record that was lost are counted once more: see `objects.audit`. Memory that was lent
-in one is taken back: see `objects.lent`.
+in one is taken back: see `objects.payloads`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from mooactor import errors
-from mooactor.control import envelope
+from mooactor.control import envelope, script
 from mooactor.control.interrupts import was_interrupted
 from mooactor.control.messenger import Messenger
 from mooactor.process.calls import Server
@@ -189,6 +189,7 @@ def handlers_of_every_process(runtime: Runtime) -> dict[int, Handler]:
         envelope.BROKE: runtime.breaks.on_record,
         envelope.GOAWAY: runtime.deaths.on_goaway,
         envelope.LENT: runtime.payloads.on_lent,
+        envelope.KNOWS: lambda r: script.on_knows(r.sender, bytes(r.payload)),
         envelope.PROBED: lambda r: runtime.plane.hear(r.sender, bytes(r.payload)),
     }
 

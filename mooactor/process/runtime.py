@@ -95,7 +95,6 @@ class Runtime:
           AuthError: it would listen where the cluster's key does not serve.
           MooError: it cannot listen as `reach` says.
         """
-        script.begin(process_id)
         if (why := refusal_of_threads()) is not None:
             raise MooError(f"this process cannot take part in a session: {why}")
         self.reach = reach
@@ -158,6 +157,10 @@ class Runtime:
             spans_hosts=self.reach is not None,
         )
         self.sender = sender = Sender(self.messenger, links, arm)
+        script.begin(
+            self.process_id,
+            lambda other, keys: sender.post_later(other, envelope.KNOWS, 0, keys),
+        )
         self.epochs = Epochs(self.messenger.is_gone)
         self.messages = dispatch = Dispatch(
             self.key,
@@ -294,7 +297,7 @@ class Runtime:
 
     def shared_segment(
         self, name: str, size: int, members: int, refusal: Future
-    ) -> int:
+    ) -> list[int]:
         """See `AgentClient.shared_segment`."""
         return self.agent.shared_segment(name, size, members, refusal)
 
@@ -421,6 +424,7 @@ class Runtime:
         self.agent.close()
         self.messenger.close(linger_ms)
         set_current(None)
+        script.begin()
         self.plane.close()
         # Data that was received keeps it alive; the runtime must not.
         self.payloads.close()
@@ -428,7 +432,7 @@ class Runtime:
         self.inbound = None
 
     def _settle(self, most_s: float) -> None:
-        """What was sent to processes that are being connected leaves first."""
+        """Records for processes that are being connected leave first."""
         end = perf_counter() + most_s
         self.flush()
         while self.messenger.waiting() and perf_counter() < end:

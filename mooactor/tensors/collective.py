@@ -141,7 +141,7 @@ class SharedWork:
 
 
 def filled(slot: Any) -> Any:
-    """What C has put into a slot.
+    """The pointer that C has put into a slot.
 
     Raises:
       RuntimeError: nothing; or the slot's finalizer, which may come before others of
@@ -199,6 +199,43 @@ class Info(NamedTuple):
     transport: int
 
 
+class GroupAgent:
+    """The agent's side of a group that lives in a shared segment.
+
+    Not thread-safe, and for the process that made it only.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Begin a group in the segment `fd`, all zero, which stays the caller's.
+
+        Raises:
+          ValueError: it is too small.
+          RuntimeError: there is no data plane here.
+          OSError: the segment could not be mapped, or no descriptor is left.
+        """
+        if missing is not None:
+            raise RuntimeError("learner groups need Linux") from missing
+        slot = ffi.new("moo_group_agent **")
+        err = lib.moo_group_agent_open(fd, slot)
+        if err:
+            raise error_of(err)
+        self._agent = slot[0]
+        #: A descriptor that members need beside the segment.
+        self.bell: int = lib.moo_group_agent_bell(self._agent)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when it is time to `look`."""
+        return int(lib.moo_group_agent_fd(self._agent))
+
+    def look(self) -> None:
+        """See what members want, and which of them are dead, and act on it."""
+        lib.moo_group_agent_look(self._agent)
+
+    def close(self) -> None:
+        """Members that are still there are left to themselves. Call it once."""
+        lib.moo_group_agent_close(self._agent)
+
+
 class SharedGroup:
     """This process's membership in the group that lives in a shared segment.
 
@@ -219,6 +256,7 @@ class SharedGroup:
     def __init__(
         self,
         fd: int,
+        bell: int,
         process_id: int,
         min_size: int,
         timeout_s: float,
@@ -226,9 +264,11 @@ class SharedGroup:
         network: Network | None = None,
         host: str = "",
     ) -> None:
-        """Join, without waiting for others. `fd` stays the caller's.
+        """Join, without waiting for others, nor for the agent.
 
         Args:
+          fd, bell: the group's segment, and its agent's `GroupAgent.bell`. Both stay
+            the caller's.
           network: transports that may be used, by default all; the address to listen on
             when members are on several hosts, by default all addresses, but only this
             machine's own if all members are on one host that may not use shared memory;
@@ -236,8 +276,7 @@ class SharedGroup:
           host: members whose `host` is the same share memory.
 
         Raises:
-          ValueError: the group has another `min_size`, `bind` is no address, or there
-            are too many stripes.
+          ValueError: `bind` is no address, or there are too many stripes.
           RuntimeError: the group is full, or there is no data plane here.
           VersionMismatch: another version of mooactor made the group.
           OSError: the segment could not be mapped.
@@ -252,7 +291,9 @@ class SharedGroup:
         slot = self._slot = ffi.new("moo_group **")
         self._finalizer = ffi.gc(slot, lib.moo_group_clear)
         try:
-            err = lib.moo_group_join(fd, process_id, min_size, timeout_s, options, slot)
+            err = lib.moo_group_join(
+                *(fd, bell, process_id, min_size, timeout_s, options, slot)
+            )
         except BaseException:  # whoever keeps the traceback keeps this
             lib.moo_group_clear(slot)
             raise
@@ -264,7 +305,12 @@ class SharedGroup:
         return filled(self._slot)
 
     def ready(self, seconds: float) -> bool:
-        """Whether the group has its members and this one is among them."""
+        """Whether the group has its members and this one is among them.
+
+        Raises:
+          ValueError: the group has another `min_size`.
+          RuntimeError: the group is full.
+        """
         err = lib.moo_group_ready(self._group, seconds)
         if err and err != lib.MOO_ETIMEOUT:
             raise error_of(err)

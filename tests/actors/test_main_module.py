@@ -205,6 +205,57 @@ def test_a_definition_that_is_made_again_takes_the_place_of_the_first(
     )
 
 
+ONCE = """
+    import dataclasses, os, signal
+    import mooactor as moo
+    from mooactor.control import script
+    OFFSET = 4
+    @dataclasses.dataclass
+    class Config:
+        lr: float
+        def value(self): return self.lr + OFFSET
+    @moo.actor
+    class Reader:
+        def value(self, config): return config.value()
+        def none(self, config): pass
+        def die(self): os.kill(os.getpid(), signal.SIGKILL)
+    class Middle:
+        def __init__(self, reader):
+            self.reader, self.tables, pack = reader, 0, script.Table.pack
+            def counted(table, *args):
+                self.tables += 1
+                return pack(table, *args)
+            script.Table.pack = counted
+        def run(self, method, times):
+            before = self.tables
+            for _ in range(times):
+                found = getattr(self.reader, method)(Config(1.0))
+            return found, self.tables - before
+    if __name__ == "__main__":
+        with moo.init():
+            reader = moo.on(Reader, restart=moo.Restart(max=3)).spawn()
+            middle = moo.spawn(Middle, reader)
+            for method, result in (("value", 5.0), ("none", None)):
+                found, tables = middle.run(method, 20)
+                assert found == result and tables <= 2 * (method == "value"), tables
+            try:
+                reader.die()
+            except moo.ActorDied:
+                pass
+            while True:
+                try:
+                    found, tables = middle.run("value", 20)
+                    break
+                except moo.ActorDied:
+                    pass
+            assert found == 5.0 and tables <= 2, tables
+"""
+
+
+def test_a_definition_travels_once_between_any_two_processes(tmp_path: Path) -> None:
+    passes(tmp_path, ONCE)
+
+
 def test_what_cannot_travel_is_named_with_what_refers_to_it(tmp_path: Path) -> None:
     passes(
         tmp_path,

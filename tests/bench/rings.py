@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import select
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +28,7 @@ from mooactor.cli.bench.report import Goal, Row, Skipped
 from mooactor.tensors.collective import (
     DTYPES,
     OPS,
+    GroupAgent,
     Part,
     SharedGroup,
     SharedWork,
@@ -79,24 +82,45 @@ def _group(kind: str, ranks: int, network: Network) -> Iterator[Ranks]:
         segment = os.memfd_create("bench")
         stack.callback(os.close, segment)
         os.ftruncate(segment, segment_bytes())
+        agent = stack.enter_context(_serving(GroupAgent(segment)))
         processes = []
         for rank in range(ranks):
             host = network.hosts[rank * 2 // ranks]
             process = subprocess.Popen(
                 [
                     *(*network.on(host), sys.executable, "-m", __name__, kind, host),
-                    *map(str, (rank, ranks, segment)),
+                    *map(str, (rank, ranks, segment, agent.bell)),
                     str(Path(where) / "gloo"),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                pass_fds=[segment],
+                pass_fds=[segment, agent.bell],
             )
             stack.enter_context(process)
             stack.callback(process.kill)
             processes.append(process)
         yield processes
+
+
+@contextmanager
+def _serving(agent: GroupAgent) -> Iterator[GroupAgent]:
+    """Act for the agent, in a thread."""
+    ended, end = os.pipe()
+
+    def serve() -> None:
+        while ended not in select.select([agent.fileno(), ended], [], [])[0]:
+            agent.look()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield agent
+    finally:
+        os.close(end)
+        thread.join()
+        os.close(ended)
+        agent.close()
 
 
 def _timed(processes: Ranks, kilobytes: int, repeats: int) -> float:
@@ -121,8 +145,8 @@ class Rank(NamedTuple):
     reduce: Callable[[Any], object]
 
 
-def _ours(host: str, rank: int, ranks: int, segment: int) -> Rank:
-    group = SharedGroup(segment, rank, ranks, 60.0, host=host)
+def _ours(host: str, rank: int, ranks: int, segment: int, bell: int) -> Rank:
+    group = SharedGroup(segment, bell, rank, ranks, 60.0, host=host)
     while not group.ready(1.0):
         pass
 
@@ -158,12 +182,17 @@ def _gloo(rank: int, ranks: int, where: str) -> Rank:
     return Rank(distributed.barrier, distributed.all_reduce)
 
 
-def serve(kind: str, host: str, rank: int, ranks: int, segment: int, at: str) -> None:
+def serve(
+    kind: str, host: str, rank: int, ranks: int, segment: int, bell: int, at: str
+) -> None:
     """Be one rank, until the commands end."""
     import torch
 
     torch.set_num_threads(1)
-    me = _ours(host, rank, ranks, segment) if kind == "ours" else _gloo(rank, ranks, at)
+    if kind == "ours":
+        me = _ours(host, rank, ranks, segment, bell)
+    else:
+        me = _gloo(rank, ranks, at)
     for line in sys.stdin:
         kilobytes, repeats = map(int, line.split())
         tensor, times = torch.ones(kilobytes << 8), []
@@ -178,5 +207,5 @@ def serve(kind: str, host: str, rank: int, ranks: int, segment: int, at: str) ->
 
 if __name__ == "__main__":
     _, its_kind, its_host, *numbers, its_file = sys.argv
-    rank_of, ranks_of, segment_of = map(int, numbers)
-    serve(its_kind, its_host, rank_of, ranks_of, segment_of, its_file)
+    rank_of, ranks_of, segment_of, bell_of = map(int, numbers)
+    serve(its_kind, its_host, rank_of, ranks_of, segment_of, bell_of, its_file)

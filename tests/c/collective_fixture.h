@@ -6,8 +6,10 @@
 #ifndef COLLECTIVE_FIXTURE_H
 #define COLLECTIVE_FIXTURE_H
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 
 #include "check.h"
@@ -140,8 +142,27 @@ static inline int count_resources(void)
 
 typedef void rank_function(moo_group *group, void *shared);
 
+/* The agent of the ranks' host, and its thread. */
+struct agent {
+    moo_group_agent *group;
+    int stop;
+    pthread_t thread;
+};
+
+static inline void *agent_main(void *argument)
+{
+    struct agent *agent = argument;
+    struct pollfd entries[2] = {
+        {.fd = moo_group_agent_fd(agent->group), .events = POLLIN},
+        {.fd = agent->stop, .events = POLLIN}};
+    while (poll(entries, 2, -1) < 0 || !entries[1].revents)
+        moo_group_agent_look(agent->group);
+    return NULL;
+}
+
 struct ranks {
     int fd;
+    struct agent *agent;
     struct mooi_segment *segment; /* one mapping, as sanitizers go by address */
     uint32_t size, min_size;
     double timeout;
@@ -154,18 +175,44 @@ struct ranks {
     void *shared;
 };
 
-static inline struct ranks ranks_new(uint32_t size, uint32_t min_size)
+/* Without a thread for the agent. */
+static inline struct ranks ranks_alone(uint32_t size, uint32_t min_size)
 {
     struct ranks ranks = {.size = size, .min_size = min_size, .timeout = 60};
     ranks.fd = memfd_create("group", MFD_CLOEXEC);
     CHECK(ranks.fd >= 0);
     CHECK(!ftruncate(ranks.fd, (off_t)moo_group_segment_bytes()));
     CHECK(mooi_segment_map(ranks.fd, &ranks.segment) == MOO_OK);
+    ranks.agent = calloc(1, sizeof *ranks.agent);
+    ranks.agent->stop = -1;
+    CHECK(mooi_agent_open_at(ranks.segment, &ranks.agent->group) == MOO_OK);
     return ranks;
+}
+
+static inline struct ranks ranks_new(uint32_t size, uint32_t min_size)
+{
+    struct ranks ranks = ranks_alone(size, min_size);
+    ranks.agent->stop = eventfd(0, EFD_CLOEXEC);
+    CHECK(ranks.agent->stop >= 0);
+    CHECK(!pthread_create(&ranks.agent->thread, NULL, agent_main,
+                          ranks.agent));
+    return ranks;
+}
+
+static inline void agent_end(struct agent *agent)
+{
+    if (agent->stop >= 0) {
+        CHECK(!eventfd_write(agent->stop, 1));
+        CHECK(!pthread_join(agent->thread, NULL));
+        close(agent->stop);
+    }
+    moo_group_agent_close(agent->group);
+    free(agent);
 }
 
 static inline void ranks_free(struct ranks *ranks)
 {
+    agent_end(ranks->agent);
     mooi_segment_unmap(ranks->segment);
     close(ranks->fd);
 }
@@ -180,8 +227,10 @@ static inline moo_group *join(struct ranks *ranks)
                                  .transports = ranks->transports,
                                  .checksum = ranks->checks && turn == 0,
                                  .stripes = turn == 0 ? ranks->stripes : 0};
-    CHECK(mooi_join_at(ranks->segment, 1, ranks->min_size, ranks->timeout,
-                       &options, &group) == MOO_OK);
+    CHECK(mooi_join_at(ranks->segment,
+                       moo_group_agent_bell(ranks->agent->group), 1,
+                       ranks->min_size, ranks->timeout, &options,
+                       &group) == MOO_OK);
     while (moo_group_ready(group, 10) == MOO_ETIMEOUT)
         ;
     return group;

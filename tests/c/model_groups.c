@@ -17,7 +17,7 @@
 #define MOOI_MEMBERS_MAX 6
 #define MOOI_TEAM_MAX 4
 #define MOOI_HOSTS_MAX 3
-#define MOOI_NAME_BYTES 1
+#define MOOI_PLACE_BYTES 1
 #define BEYOND 8
 
 #include <setjmp.h>
@@ -57,13 +57,13 @@ struct person { /* a process that is, or was, a member */
     struct mooi_commit commit;
     /* what it tells its agent: 0: nothing, 1: rest, 2: a complaint */
     int note;
-    uint32_t noted_epoch;
     uint64_t noted;
     struct mooi_cause complaint;
 };
 
 struct cell { /* what others see of a slot */
     uint32_t serial, ack, person;
+    uint32_t writer; /* of the bytes in its region */
     uint64_t put;
     bool odd[2], admits[2]; /* by seq */
 };
@@ -466,6 +466,7 @@ static void call(struct person *person)
     if (!all_local(person, person->epoch, 0))
         return;
     cell->put = seq;
+    cell->writer = person->serial;
     cell->odd[seq & 1] = person->odd;
     cell->admits[seq & 1] = host->waiting != 0;
     person->seq = seq;
@@ -583,7 +584,7 @@ static void copy(struct person *person)
     for (uint32_t i = 0; i < roll->size; i++) {
         const struct person *other = &world.people[roll->people[i]];
         holds(other->host != person->host ||
-                  cell_of(other)->serial == other->serial,
+                  cell_of(other)->writer == other->serial,
               "nobody writes to a slot from which others still read");
     }
     end_call(person);
@@ -698,8 +699,7 @@ static void hear_note(struct person *person)
     if (note == 1)
         mooi_agent_rest(&host->agent);
     else
-        mooi_agent_complain(&host->agent, person->noted_epoch, person->noted,
-                            &person->complaint);
+        mooi_agent_complain(&host->agent, person->noted, &person->complaint);
 }
 
 static void notice_end(struct person *person)
@@ -719,7 +719,6 @@ static void complain(struct person *person, enum mooi_why why)
     while (roll->people[rank] != person - world.people)
         rank++;
     person->note = 2;
-    person->noted_epoch = person->epoch;
     person->noted = person->seq + (person->phase == CALLING);
     person->complaint = (struct mooi_cause){.why = why, .rank = rank,
                                             .witness = rank};
@@ -828,8 +827,11 @@ static void let_join(uint32_t number)
     uint32_t i = 0;
     while (world.people[i].phase)
         i++;
-    if (!mooi_agent_join(&host->agent, &member, world.min_size))
+    while (member.slot < MOOI_TEAM_MAX && host->agent.slots[member.slot].taken)
+        member.slot++;
+    if (member.slot == MOOI_TEAM_MAX)
         return;
+    mooi_agent_join(&host->agent, &member, world.min_size);
     world.people[i] = (struct person){
         .phase = JOINING, .alive = true, .host = number,
         .slot = member.slot, .serial = member.serial, .calls = 2,

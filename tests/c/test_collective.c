@@ -10,23 +10,6 @@
 
 /* ---- members of one thread ---- */
 
-static void a_lock_taken_by_a_dead_process_is_taken_over(void)
-{
-    struct ranks ranks = ranks_new(2, 2);
-    struct mooi_segment *segment = ranks.segment;
-    pid_t child = fork();
-    if (!child) {
-        uint64_t word = (uint64_t)mooi_start_time(getpid()) << 32;
-        atomic_store(&segment->lock, word | (uint32_t)getpid());
-        _exit(0);
-    }
-    CHECK(waitpid(child, NULL, 0) == child);
-    CHECK(atomic_load(&segment->lock) != 0);
-    ranks_run(&ranks, gather_and_scatter, NULL);
-    CHECK(atomic_load(&segment->lock) == 0);
-    ranks_free(&ranks);
-}
-
 static void a_work_outlives_its_group(void)
 {
     struct ranks ranks = ranks_new(1, 1);
@@ -48,21 +31,34 @@ static void a_work_outlives_its_group(void)
     ranks_free(&ranks);
 }
 
+static moo_err join_with(struct ranks *ranks, int fd, uint32_t min_size,
+                         double timeout, moo_group **group)
+{
+    return moo_group_join(fd, moo_group_agent_bell(ranks->agent->group), 2,
+                          min_size, timeout, NULL, group);
+}
+
 static void a_joiner_must_agree_on_the_segment(void)
 {
     struct ranks ranks = ranks_new(1, 1);
     moo_group *group = join(&ranks), *other;
     int tiny = memfd_create("tiny", MFD_CLOEXEC);
-    CHECK(moo_group_join(ranks.fd, 2, 2, 60, NULL, &other) == MOO_EINVAL);
-    CHECK(moo_group_join(ranks.fd, 2, 0, 60, NULL, &other) == MOO_EINVAL);
-    CHECK(moo_group_join(ranks.fd, 2, 1, 0, NULL, &other) == MOO_EINVAL);
-    CHECK(moo_group_join(tiny, 2, 1, 60, NULL, &other) == MOO_EINVAL);
-    CHECK(moo_group_join(-1, 2, 1, 60, NULL, &other) == MOO_ESYS);
+    int empty = memfd_create("empty", MFD_CLOEXEC);
+    CHECK(!ftruncate(empty, (off_t)moo_group_segment_bytes()));
+    CHECK(join_with(&ranks, ranks.fd, 2, 60, &other) == MOO_OK);
+    CHECK_SOON(moo_group_ready(other, 0.1) == MOO_EINVAL);
+    moo_group_leave(other);
+    CHECK(join_with(&ranks, ranks.fd, 0, 60, &other) == MOO_EINVAL);
+    CHECK(join_with(&ranks, ranks.fd, 1, 0, &other) == MOO_EINVAL);
+    CHECK(join_with(&ranks, tiny, 1, 60, &other) == MOO_EINVAL);
+    CHECK(join_with(&ranks, empty, 1, 60, &other) == MOO_EINVAL);
+    CHECK(join_with(&ranks, -1, 1, 60, &other) == MOO_ESYS);
     ranks.segment->version++;
-    CHECK(moo_group_join(ranks.fd, 2, 1, 60, NULL, &other) == MOO_EVERSION);
+    CHECK(join_with(&ranks, ranks.fd, 1, 60, &other) == MOO_EVERSION);
     ranks.segment->version--;
     moo_group_leave(group);
     close(tiny);
+    close(empty);
     ranks_free(&ranks);
 }
 
@@ -125,6 +121,14 @@ static void a_forked_child_may_not_use_the_group(void)
     ranks_free(&ranks);
 }
 
+static bool process_dead(int32_t pid, uint32_t start)
+{
+    int pidfd = mooi_watch_open(pid, start);
+    if (pidfd >= 0)
+        close(pidfd);
+    return pidfd == -1;
+}
+
 static void who_lives_is_not_dead_for_want_of_descriptors(void)
 {
     int32_t parent = getppid();
@@ -136,11 +140,11 @@ static void who_lives_is_not_dead_for_want_of_descriptors(void)
         CHECK(next >= 0 && !close(next));
         few = (struct rlimit){(rlim_t)(next + spare), before.rlim_max};
         CHECK(!setrlimit(RLIMIT_NOFILE, &few));
-        bool dead = mooi_process_dead(parent, start);
+        bool dead = process_dead(parent, start);
         CHECK(!setrlimit(RLIMIT_NOFILE, &before));
         CHECK(!dead);
     }
-    CHECK(mooi_process_dead(parent, start + 1));
+    CHECK(process_dead(parent, start + 1));
 }
 
 /* Its parts are agreed on, and counted, as one. */
@@ -181,7 +185,6 @@ int main(void)
     run_odd_cases();
     with_ranks(2, 2, 60, a_call_of_several_types_counts_once);
     CHECK_SOON(count_resources() == before);
-    RUN(a_lock_taken_by_a_dead_process_is_taken_over);
     RUN(a_work_outlives_its_group);
     RUN(a_joiner_must_agree_on_the_segment);
     RUN(a_closed_group_refuses_everything);

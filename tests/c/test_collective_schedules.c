@@ -71,13 +71,16 @@ static void come(struct schedule *schedule, struct member *member)
         .transports = MOO_TRANSPORT_SHM | MOO_TRANSPORT_TCP};
     struct ranks *ranks = &schedule->ranks;
     memset(member, 0, sizeof *member);
-    CHECK(mooi_join_at(ranks->segment, 1, ranks->min_size, ranks->timeout,
-                       &options, &member->group) == MOO_OK);
+    CHECK(mooi_join_at(ranks->segment,
+                       moo_group_agent_bell(ranks->agent->group), 1,
+                       ranks->min_size, ranks->timeout, &options,
+                       &member->group) == MOO_OK);
 }
 
-static void leave(struct member *member)
+static void leave(struct schedule *schedule, struct member *member)
 {
     moo_group_leave(member->group);
+    moo_group_agent_look(schedule->ranks.agent->group);
     if (member->work)
         moo_work_free(member->work);
     member->group = NULL;
@@ -158,14 +161,14 @@ static void event(struct schedule *schedule)
     if (!member->group)
         come(schedule, member);
     else if (count_members(schedule) > LEAST)
-        leave(member);
+        leave(schedule, member);
 }
 
 static uint64_t play(uint32_t seed, bool hosts)
 {
     struct schedule schedule = {.seed = seed, .hosts = hosts,
                                 .state = 0x9e3779b97f4a7c15ull * (seed + 1)};
-    schedule.ranks = ranks_new(LEAST, LEAST);
+    schedule.ranks = ranks_alone(LEAST, LEAST);
     uint32_t between = 1 + draw(&schedule, 200);
     while (count_members(&schedule) < LEAST)
         event(&schedule);
@@ -173,13 +176,15 @@ static uint64_t play(uint32_t seed, bool hosts)
         if (!draw(&schedule, between))
             event(&schedule);
         struct member *member = &schedule.members[draw(&schedule, MOST)];
+        if (draw(&schedule, 2))
+            moo_group_agent_look(schedule.ranks.agent->group);
         /* bursts, so that one gets ahead and another falls behind */
         for (uint32_t n = draw(&schedule, 8); n && member->group; n--)
             step(&schedule, member);
     }
     for (int i = 0; i < MOST; i++)
         if (schedule.members[i].group)
-            leave(&schedule.members[i]);
+            leave(&schedule, &schedule.members[i]);
     ranks_free(&schedule.ranks);
     return schedule.steps;
 }

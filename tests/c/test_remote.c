@@ -10,6 +10,8 @@
 
 #include "check.h"
 #include "plane/net.h"
+#include "plane/peer.h"
+#include "plane/source.h"
 #include "tcp_fixture.h"
 
 #define MB ((size_t)1 << 20)

@@ -97,21 +97,24 @@ def test_the_check_of_manifests_finds_faults(manifest: Manifest) -> None:
         assert fault in said
 
 
-def test_memory_is_written_as_kubernetes_reads_it(
-    manifest: Manifest, refusal: Refusal
+def test_an_amount_of_memory_has_a_unit(
+    manifest: Manifest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for said, quantity in {
-        "64GB": "64G",
-        "64Gi": "64Gi",
-        "1.5 GiB": "1536Mi",
-        "2T": "2Ti",
-        "1001": "1001",
+    for said, amount in {
+        "64GB": 64 * 10**9,
+        "64Gi": 64 << 30,
+        "1.5 GiB": 3 << 29,
+        "2T": 2 << 40,
+        "1001": 1001,
     }.items():
         _, container = pod_of(manifest("--hosts", "2", "--memory", said, "a.py"))
-        assert container["resources"]["limits"] == {"memory": quantity}
-    for said in ("lots", "64XB", "-1GB", "inf", "1e999", ""):
-        why = refusal(*IMAGE, "--hosts", "2", f"--memory={said}", "a.py")
-        assert f"--memory {said!r} is no amount" in why
+        assert container["resources"]["limits"] == {"memory": str(amount)}
+    for command in ((*IMAGE, "--hosts", "2"), ("host", "--join", "a")):
+        for said in ("lots", "64XB", "-1GB", "inf", "1e999", "1e30", ""):
+            with pytest.raises(SystemExit):
+                main([*command, f"--memory={said}", "a.py"])
+            said = f"argument --memory: {said!r} is no amount"
+            assert said in capsys.readouterr().err
 
 
 def test_the_pods_of_a_manifest_find_each_other(manifest: Manifest) -> None:

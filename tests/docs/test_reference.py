@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import mooactor
-from mooactor.cli.command import _add_commands
+from mooactor.cli.arguments import add_commands
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -47,7 +47,7 @@ def test_every_public_name_has_one_entry() -> None:
 
 
 def test_the_page_of_the_command_has_every_subcommand() -> None:
-    commands = _add_commands(argparse.ArgumentParser())
+    commands = add_commands(argparse.ArgumentParser())
     page = (REFERENCE / "cli.md").read_text()
     assert re.findall(r"^<!-- help: *(\S*) *-->$", page, re.M) == [
         "",

@@ -20,7 +20,6 @@ import pytest
 
 import mooactor as moo
 from mooactor.process.current import current_runtime
-from mooactor.tensors import exports
 from tests.conftest import eventually
 from tests.gates import wait_at
 
@@ -76,7 +75,7 @@ class Maker:
         payloads = current_runtime().payloads
         noted = [one for of in payloads.lent._of.values() for one in of]
         left = list(filter(payloads.plane.is_unclaimed, noted))
-        exports.take_back(payloads.plane, left)
+        payloads.plane.take_back(left)
         return len(left)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import mooactor as moo
-from mooactor.tensors.collective import SharedGroup, segment_bytes
+from mooactor.tensors.collective import GroupAgent, SharedGroup, segment_bytes
 from tests.interruptions import Point
 
 SIGNALS = 40  # of each operation
@@ -94,18 +94,21 @@ def test_an_interrupted_member_has_not_joined() -> None:
     def run(point: Point) -> None:
         segment = os.memfd_create("interrupted")
         os.ftruncate(segment, segment_bytes())
+        agent = GroupAgent(segment)
         joined: list[SharedGroup] = []
 
         def join() -> None:
-            joined.append(SharedGroup(segment, 1, 1, 20.0))
+            joined.append(SharedGroup(segment, agent.bell, 1, 1, 20.0))
 
         point.interrupt(join)
         for group in joined:
             group.leave()
-        later = SharedGroup(segment, 2, 1, 20.0)
+        later = SharedGroup(segment, agent.bell, 2, 1, 20.0)
         os.close(segment)
-        assert later.ready(20.0), point.where  # the other would have to let it in
+        agent.look()
+        assert later.ready(0.0), point.where  # the other would have to let it in
         assert later.describe().size == 1
         later.leave()
+        agent.close()
 
     at_some_points(run)

@@ -83,7 +83,7 @@ def test_a_limit_on_processor_time_is_named() -> None:
     )
 
 
-@pytest.mark.parametrize("kib", [40_000, 60_000])
+@pytest.mark.parametrize("kib", [50_000, 60_000])
 def test_a_limit_on_the_address_space_is_named(kib: int, tmp_path: Path) -> None:
     last = run(tmp_path, f"ulimit -v {kib}")
     assert last.startswith("mooactor.errors.MooError: this process cannot take part")

@@ -57,24 +57,17 @@ static void report(struct mooi_agent *agent,
 
 /* ---- members ---- */
 
-bool mooi_agent_join(struct mooi_agent *agent, struct mooi_member *member,
+void mooi_agent_join(struct mooi_agent *agent, struct mooi_member *member,
                      uint32_t min_size)
 {
     struct mooi_frame frame = {.kind = MOOI_JOIN};
-    for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++) {
-        struct mooi_agent_slot *free = &agent->slots[slot];
-        if (free->taken)
-            continue;
-        *free = (struct mooi_agent_slot){++agent->serials, true, false};
-        member->host = agent->host;
-        member->serial = free->serial;
-        member->slot = slot;
-        frame.join.member = *member;
-        frame.join.min_size = min_size;
-        agent->emit(agent->to, &frame);
-        return true;
-    }
-    return false;
+    member->host = agent->host;
+    member->serial = ++agent->serials;
+    agent->slots[member->slot] =
+        (struct mooi_agent_slot){member->serial, true, false};
+    frame.join.member = *member;
+    frame.join.min_size = min_size;
+    agent->emit(agent->to, &frame);
 }
 
 void mooi_agent_gone(struct mooi_agent *agent, uint32_t slot, bool died,
@@ -93,11 +86,11 @@ void mooi_agent_gone(struct mooi_agent *agent, uint32_t slot, bool died,
         report(agent, NULL);
 }
 
-void mooi_agent_complain(struct mooi_agent *agent, uint32_t epoch,
-                         uint64_t seq, const struct mooi_cause *complaint)
+void mooi_agent_complain(struct mooi_agent *agent, uint64_t seq,
+                         const struct mooi_cause *complaint)
 {
     enum mooi_state state = mooi_state_of(&agent->words->word, seq);
-    if (epoch == agent->epoch && state != MOOI_PAST && !mooi_is_decided(state))
+    if (state != MOOI_PAST && !mooi_is_decided(state))
         report(agent, complaint);
 }
 

@@ -37,17 +37,17 @@ struct mooi_agent {
 
 /* Zero all but what the caller sets: host, words, emit, show, to. */
 
-/* A process wants to be a member: *member but host, serial and slot, which are
- * set. false: no slot is free, and nothing was done. */
-bool mooi_agent_join(struct mooi_agent *agent, struct mooi_member *member,
+/* A process wants to be a member, in a slot that is not taken: *member but host
+ * and serial, which are set. */
+void mooi_agent_join(struct mooi_agent *agent, struct mooi_member *member,
                      uint32_t min_size);
 /* The member of that slot has left, or is dead; it runs nothing any more.
  * `begun`: the last operation that it had begun. */
 void mooi_agent_gone(struct mooi_agent *agent, uint32_t slot, bool died,
                      uint64_t begun);
-/* A member of that epoch cannot go on with operation `seq`. */
-void mooi_agent_complain(struct mooi_agent *agent, uint32_t epoch,
-                         uint64_t seq, const struct mooi_cause *complaint);
+/* A member cannot go on with operation `seq`. */
+void mooi_agent_complain(struct mooi_agent *agent, uint64_t seq,
+                         const struct mooi_cause *complaint);
 /* Members rest behind an operation: report it, if it is the latest. */
 void mooi_agent_rest(struct mooi_agent *agent);
 /* A frame of the master. */

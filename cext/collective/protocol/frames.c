@@ -52,7 +52,7 @@ static void member(struct walk *walk, struct mooi_member *member)
     FIELD(walk, member->transports, 4, 0);
     FIELD(walk, member->stripes, 4, 0);
     FIELD(walk, member->checks, 1, 2);
-    for (int i = 0; i < MOOI_NAME_BYTES; i++)
+    for (int i = 0; i < MOOI_PLACE_BYTES; i++)
         FIELD(walk, member->place[i], 1, 0);
 }
 

@@ -32,8 +32,8 @@
 #define MOOI_HOSTS_MAX 64 /* of a group */
 #endif
 
-#ifndef MOOI_NAME_BYTES
-#define MOOI_NAME_BYTES 16
+#ifndef MOOI_PLACE_BYTES
+#define MOOI_PLACE_BYTES 16
 #endif
 
 /* A member. Hosts have numbers that are never used again, and number their
@@ -47,7 +47,7 @@ struct mooi_member {
     uint32_t stripes;    /* it wants so many, 1 or more */
     bool checks;         /* it wants checksums, see pipe.h */
     /* Equal: members of one host share memory, if both allow it. */
-    uint8_t place[MOOI_NAME_BYTES];
+    uint8_t place[MOOI_PLACE_BYTES];
 };
 
 /* Why an operation was aborted, and the epoch with it. All members are told,
@@ -86,7 +86,7 @@ struct mooi_roll {
 
 enum mooi_refusal { MOOI_FULL = 1, MOOI_OTHER_SIZE };
 
-enum mooi_kind {
+enum mooi_frame_kind {
     MOOI_JOIN = 1,
     MOOI_GONE,
     MOOI_REPORT,
@@ -98,7 +98,7 @@ enum mooi_kind {
 };
 
 struct mooi_frame {
-    enum mooi_kind kind;
+    enum mooi_frame_kind kind;
     union {
         struct {
             struct mooi_member member;
@@ -137,7 +137,7 @@ struct mooi_frame {
 };
 
 /* Room for any frame. */
-#define MOOI_MEMBER_BYTES (31 + MOOI_NAME_BYTES)
+#define MOOI_MEMBER_BYTES (31 + MOOI_PLACE_BYTES)
 #define MOOI_FRAME_BYTES (64 + MOOI_MEMBERS_MAX * MOOI_MEMBER_BYTES)
 
 /* Write a frame to `bytes`, which has room for MOOI_FRAME_BYTES. Returns the

@@ -30,8 +30,8 @@ static void ring(struct mooi_cell *cell)
 
 void mooi_notify_all(struct mooi_segment *segment)
 {
-    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
-        if (atomic_load(&segment->slots[slot].state) == MEMBER_TAKEN)
+    for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++)
+        if (mooi_slot_state(&segment->cells[slot]) != FREE)
             ring(&segment->cells[slot]);
 }
 

@@ -8,7 +8,7 @@
 
 uint64_t moo_group_segment_bytes(void)
 {
-    return HEADER_BYTES + (uint64_t)MOO_GROUP_MAX * REGION_BYTES;
+    return HEADER_BYTES + (uint64_t)MOOI_TEAM_MAX * REGION_BYTES;
 }
 
 moo_err mooi_segment_map(int fd, struct mooi_segment **out)

@@ -19,9 +19,9 @@
 #include "transport/tcp/link.h"
 
 #define MS ((uint64_t)1000000)
-/* The time limit of a handshake while other addresses remain to be tried. Who
- * hangs up after that, counted from the first packet, did so because one of
- * both was late: it was stopped, or a cable cut. Who does so before has another
+/* The time limit of a handshake while other addresses remain to be tried. A peer
+ * that hangs up after that, counted from the first packet, did so because one of
+ * both was late: it was stopped, or a cable cut. One that does so before has another
  * id or key. */
 #define HANDSHAKE_SHORT_MS 700
 

@@ -36,8 +36,8 @@
 #define MOOI_TCP_CONTROL_BYTES 512
 /* A fetch of at most so many bytes goes by the express connection. */
 #define MOOI_TCP_SMALL ((uint64_t)64 << 10)
-/* The time limit of connecting: all addresses, all stripes authenticated. Who is
- * dead is decided elsewhere, and sooner. So this is longer than a cut cable and
+/* The time limit of connecting: all addresses, all stripes authenticated. Deaths
+ * are decided elsewhere, and sooner. So this is longer than a cut cable and
  * a stopped process, one after the other, which are no deaths. */
 #define MOOI_TCP_CONNECT_MS 6000
 

@@ -136,7 +136,7 @@ class Borrowing:
         self._alone = alone
         self._met: list[tuple[Hold, Future | None]] | None = None
         self.keys: set[str] = set()  # of the script's definitions that went along
-        # Whether it is of use to the borrower alone: see `tensors.receiver`, `script`.
+        # Whether it is of use to the borrower alone: see `tensors.codec`, `script`.
         self.laid_out = self.defines = False
 
     def note(self, encode: Callable[..., T], *args: Any) -> T:

@@ -59,7 +59,7 @@ class Future:
     )
 
     parts: Sequence[Future] = ()  # the calls that it is made of, if not one
-    told = False  # True: of a `tell`, for which nobody waits; see `told`
+    told = False  # True: of a `tell`, for which nobody waits; see `losses`
     speaks = False  # True: of a call, whose error is printed if nobody asks for it
 
     def __init__(self) -> None:
@@ -328,7 +328,7 @@ class Reply:
         self.descriptors = descriptors
         self.buffers: list[memoryview] = []
         self.claims = claims
-        self.lent: tuple[bytes, ...] = ()  # those that it came with, see `lent`
+        self.lent: tuple[bytes, ...] = ()  # those that it came with, see `Lent`
         self._imports: list[Import] | None = None  # while it is taken over
         self._plane = plane
 

@@ -132,8 +132,8 @@ def claiming(
 
 
 def claimed(owner: int, object_id: int) -> Any:
-    """What this thread has for the Ref that it is decoding, or None: its `Hold`, or the
-    Ref itself."""
+    """The `Hold`, or the Ref itself, that this thread has for the Ref that it is
+    decoding; None: it has none."""
     unclaimed = _here.unclaimed
     found = None if unclaimed is None else unclaimed.get((owner, object_id))
     return None if found is None else next(found, None)
@@ -171,9 +171,9 @@ def _forget(refs: _Refs[T], number: int, ref: weakref.ref[T]) -> None:
 
 
 class Unsent(list[tuple[Any, ...]]):
-    """What a record lends before it is sent: the memory attached to it, the Refs in its
-    pickle, and the values that follow it. Of each step so far it has the function that
-    undoes it, and its arguments.
+    """Loans of a record that is not sent yet: the memory attached to it, the Refs in
+    its pickle, and the values that follow it. Of each step so far it has the function
+    that undoes it, and its arguments.
 
     Invariant: **all that a record lends is taken back, unless the record is sent**. A
     signal handler may raise at any point. So each step notes how it is undone: before

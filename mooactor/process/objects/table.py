@@ -32,7 +32,7 @@ Invariants:
    the value has no other holder meanwhile, it may be gone for such a holder, which then
    gets `ActorUnavailable`.
 6. After a break of a connection, what was lost with it is counted once more: see
-   `recount`.
+   `audit`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Stored:
         """Decode it here: a view of the same memory, private on write."""
         shared, borrowing = self._buffers, self._borrowing
         plane = self._open_plane()
-        # What it has not decoded it frees.
+        # It frees what it has not decoded.
         reply = AttachedReply(self._data, [], False, plane)
         for buffer in shared:
             reply.descriptors.append(plane.export(buffer, plane.process_id))
@@ -275,7 +275,7 @@ class ObjectTable:
                     freed.append(self._collected(object_id, entry))
         del freed
 
-    # -- counts in doubt, see `recount` --------------------------------------
+    # -- counts in doubt, see `audit` --------------------------------------
 
     def keys_of(self, process_id: int, other: int | None = None) -> list[Key]:
         """The counts of borrows between two processes; without `other`, of all that one

@@ -122,6 +122,8 @@ FOLDERS = {  # of tests, for a layer of the package, where the names differ
     "tensors": ["tensors", "transports"],
     "process.objects": ["process"],
     "process.actor": ["process"],
+    "rl": ["rl", "examples"],
+    "cli": ["cli", "bench"],
 }
 
 

@@ -168,7 +168,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
 
 
 def _set_up(packed: bytes | None) -> None:
-    """What the program wants first in each actor's process; see `moo.init`."""
+    """The program's first act in each actor's process; see `moo.init`."""
     if packed is None:
         return
     setup = codec.decode(packed)

@@ -149,7 +149,8 @@ class GpuRole:
 
     def lend_direct(self, value: int, nbytes: int, peer: int) -> tuple[str, Any, bytes]:
         """The message to `peer`: ("loan", its source, the ticket's descriptor);
-        ("probe", all of it but the ticket, its descriptor); or ("staged", why, nothing)."""
+        ("probe", all of it but the ticket, its descriptor); or ("staged", why,
+        nothing)."""
         from mooactor.tensors.cuda.direct import ReadProbe
 
         source = self.driver.allocate(0, nbytes)

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "mooactor"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = (  # bottom to top; those in one row do not import each other
-    ("errors",),
+    ("errors", "times"),
     ("tensors",),
     ("control",),
     ("process.objects",),

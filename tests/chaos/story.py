@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from mooactor.control import channel
+from mooactor import times
 from tests.chaos.history import Event
 
 #: For news of a death and of a restart to reach every process, on a machine that is
 #: busy and whose processes are stopped for a while.
 SLACK_S = 10.0
 #: Hosts that hear nothing of each other for so long are dead to each other.
-PATIENCE_S = channel.PATIENCE_S
+PATIENCE_S = times.CHANNEL_SILENCE_S
 #: The time they need to find each other again. Silences with less between them are one.
 RECOVERY_S = 1.0
 #: The time they need more where packets get lost: two of a connection's first packets

@@ -14,7 +14,6 @@
 #include "plane/route.h"
 #include "plane/source.h"
 
-_Static_assert(MOO_CONTACT_MS > MOOI_TCP_CONNECT_MS, "the owner gives up first");
 /* On one host the wait is only for the owner's own work. */
 #define LOCAL_MS 5000
 

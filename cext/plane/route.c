@@ -31,6 +31,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/times.h"
 #include "plane/endpoint_file.h"
 #include "plane/thread.h"
 
@@ -39,8 +40,6 @@
 /* A process with a socket has also announced its endpoint, if it will ever
  * have one; the endpoint itself may come at any later time. */
 #define ENDPOINT_NS ((uint64_t)2000 * 1000000u)
-/* The engine decides within MOOI_TCP_CONNECT_MS; this is for a slow machine. */
-#define AWAIT_NS ((uint64_t)(MOOI_TCP_CONNECT_MS + 2000) * 1000000u)
 
 /* ---- shared memory ---- */
 
@@ -228,7 +227,7 @@ moo_err mooi_peer_grant(moo_plane *plane, const struct mooi_grant *grant,
 static void wait_until_decided(moo_plane *plane, const struct mooi_peer *peer)
 {
     uint32_t before = peer->reach->ended;
-    uint64_t end = mooi_now_ns() + AWAIT_NS;
+    uint64_t end = mooi_now_ns() + MOOI_AWAIT_MS * MOOI_MS;
     struct timespec until = mooi_timespec(end);
 
     while (peer->reach->ended == before && !plane->closed)

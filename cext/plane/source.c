@@ -4,33 +4,20 @@
  * data. They call us; fetches from them wait until then.
  *
  * A fetch is first `waiting`, for its owner's call, then `flying`, then done;
- * if the link is lost under it, it waits again. A fetch that was cancelled while
- * it waited stays as a *discard*, which gives the lease back once it can.
+ * if the link is lost under it, it waits again. A fetch that was cancelled
+ * while it waited stays as a *discard*, which gives the lease back once it can.
  */
 #include "plane/source.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/times.h"
 #include "plane/peer.h"
 #include "plane/thread.h"
 
-#define MS ((uint64_t)1000000)
-/* The owner must call before we give up. One that has called before knows our
- * address, so its next call succeeds or fails soon; another may need long to
- * find us. */
-#define CALL_AGAIN_MS 2500
-/* One whose link was lost calls again at once when it knows. That is a little
- * later than we, if its machine was silent. One that hung up may have died. */
-#define SILENT_MS 2000
-#define HUNG_UP_MS 1500
 /* A fetch whose link is lost so often fails. */
 #define MOST_LOSSES 20
-/* If we found the owner's machine silent, the owner may not know yet. Waits of
- * successive fetches must not add up: a moment is enough for a call that gets
- * through, but a call is awaited at least for this long after the loss. */
-#define MOMENT_MS 500
-#define SUSPECT_MS 5000 /* so long after the loss */
 
 /* ---- sources ---- */
 
@@ -75,12 +62,7 @@ static void tidy(moo_plane *plane, struct mooi_source *source)
 
 /* ---- a lost link ---- */
 
-/* An owner whose link was lost, or that was waited for in vain, calls within
- * this time, or not at all: it finds out a little later than we, and has
- * MOOI_TCP_CONNECT_MS. */
-#define CALLS_AGAIN_NS ((uint64_t)(MOOI_TCP_CONNECT_MS + 6000) * 1000000u)
-
-/* Whether that may be. */
+/* Whether its owner may call again. */
 static int may_call_again(const moo_plane *plane, uint64_t id)
 {
     return !plane->closed && !mooi_peer_is_dead(plane, id);
@@ -277,8 +259,8 @@ static void wait_again(struct moo_fetch *fetch)
 
     fetch->losses++;
     fetch->pull.reason = 0;
-    await_until(fetch, SILENT_MS * MS + (source->in.link ? mooi_now_ns()
-                                                         : source->lost_ns));
+    await_until(fetch, MOOI_UNHEARD_MS * MOOI_MS +
+                           (source->in.link ? mooi_now_ns() : source->lost_ns));
     append(&source->waiting, fetch);
     source->pins++;
     if (source->in.by)
@@ -328,16 +310,17 @@ static uint64_t due_ns(const struct moo_fetch *fetch, int timeout_ms)
     const struct mooi_peer *owner = mooi_peer_find(fetch->plane,
                                                    fetch->d.owner);
     const struct mooi_reach *reach = owner ? owner->reach : NULL;
-    uint64_t now = mooi_now_ns(), due = now + (uint64_t)timeout_ms * MS;
-    uint64_t least = now + MOMENT_MS * MS;
+    uint64_t now = mooi_now_ns(), due = now + (uint64_t)timeout_ms * MOOI_MS;
+    uint64_t least = now + MOOI_MOMENT_MS * MOOI_MS;
 
     if (!reach || !reach->called)
         return due;
-    if (due > now + CALL_AGAIN_MS * MS)
-        due = now + CALL_AGAIN_MS * MS;
-    if (reach->unheard_ns && now - reach->unheard_ns < SUSPECT_MS * MS) {
-        if (least < reach->unheard_ns + SILENT_MS * MS)
-            least = reach->unheard_ns + SILENT_MS * MS;
+    if (due > now + MOOI_CALL_AGAIN_MS * MOOI_MS)
+        due = now + MOOI_CALL_AGAIN_MS * MOOI_MS;
+    if (reach->unheard_ns &&
+        now - reach->unheard_ns < MOOI_SUSPECT_MS * MOOI_MS) {
+        if (least < reach->unheard_ns + MOOI_UNHEARD_MS * MOOI_MS)
+            least = reach->unheard_ns + MOOI_UNHEARD_MS * MOOI_MS;
         due = least < due ? least : due;
     }
     return due;
@@ -393,7 +376,8 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
  * `silent`, or which hung up. */
 static void await_call(struct mooi_source *source, int silent)
 {
-    uint64_t due = mooi_now_ns() + (silent ? SILENT_MS : HUNG_UP_MS) * MS;
+    uint64_t due = mooi_now_ns() +
+                   (silent ? MOOI_UNHEARD_MS : MOOI_HUNG_UP_MS) * MOOI_MS;
 
     for (struct moo_fetch *fetch = source->waiting; fetch; fetch = fetch->next)
         await_until(fetch, due);
@@ -574,7 +558,7 @@ static uint64_t expire_releases(struct mooi_source *source, uint64_t now)
     uint64_t last = source->lost_ns > source->given_up_ns
                         ? source->lost_ns
                         : source->given_up_ns;
-    uint64_t due = last + CALLS_AGAIN_NS;
+    uint64_t due = last + MOOI_FORGOTTEN_MS * MOOI_MS;
 
     if (source->in.link || !source->releases.count)
         return UINT64_MAX;

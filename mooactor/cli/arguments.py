@@ -332,7 +332,7 @@ def _add_ports(parser: _Parser, what: str = "listen on these ports only") -> Non
 
 
 def _add_offers(parser: _Parser, of_each: str = "") -> None:
-    """What a host offers, or each of several."""
+    """The offer of a host, or of each of several."""
     rest = f"to offer{of_each} (default: all)"
     _add_number(parser, "--num-cpus", _whole, f"cores {rest}")
     _add_number(parser, "--num-gpus", _whole, f"GPUs {rest}")

@@ -19,11 +19,10 @@ from mooactor.host.leaving import how_left
 from mooactor.host.protocol import Refused
 from mooactor.process.place import check_host_name, host_name
 from mooactor.tensors.interfaces import listen_address
+from mooactor.times import BROKER_LOST_S
 
-# After `brokerlink.NAME_PATIENCE_S`. A busy broker may know a silent end 8 s later.
+# After `times.NAME_PATIENCE_S`. A busy broker may know a silent end 8 s later.
 _LENIENT_S = 5.0
-# One that was killed is started again; longer than this, and it does not come back.
-_BROKER_LOST_S = 8.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _News:
-    """What is said of the brokers: of each that is not there, each reason once.
+    """The messages on the brokers: of each that is not there, each reason once.
 
     A host whose name another one has, and that never joined any, ends: no `mooactor
     stop` would reach it, and later it could take that name. So does one with another
@@ -129,7 +128,7 @@ class _News:
                 self.refusal = f"the broker at {broker} is gone, and the run is over"
                 self._serving.stop()
 
-        self._serving.loop.later(_BROKER_LOST_S, look)
+        self._serving.loop.later(BROKER_LOST_S, look)
 
     def hopeless(self, broker: str, why: str) -> None:
         text = f"the broker at {broker} refuses this host: {why}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import mooactor
 from mooactor.cli.command import Failure
-from mooactor.cluster.launch import batch, job, plan, starter
+from mooactor.cluster.launch import batch, job, plan
 from mooactor.cluster.launch.launch import Launch
 from mooactor.cluster.launch.plan import GRACE_S, LaunchError, Plan, Target
 from mooactor.cluster.launch.ranks import Rank, rank_of
@@ -57,7 +57,6 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         program=[*script, *options.arguments],
         targets=_targets(options, rank),
         key=key.hex(),
-        wire=starter.wire_of(str(_SOURCE / "mooactor")),
         cwd=options.cwd or os.getcwd(),
         python=python,
         path=plan.path_of_driver(str(_SOURCE), python),

@@ -42,7 +42,7 @@ def top(options: argparse.Namespace) -> int:
 
 
 def _next(client: Client, last: dict[str, Any]) -> dict[str, Any]:
-    """What is there now; if no broker answers just now the last look, with the reason
+    """A look at it now; if no broker answers just now the last look, with the reason
     in its `error`."""
     try:
         return look(client)

@@ -3,33 +3,24 @@
 
 Invariant: what counts as stopped has taken the request and then closed its channel, or
 is known to be gone: nothing listens at its address, and no broker lists it. A member
-that was not reached keeps its broker, by which it can be found. Processes of this
-machine that count as stopped have a moment more to end.
+that was not reached keeps its broker, by which it can be found.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import select
-import socket
 import time
 from collections.abc import Iterable
-from contextlib import closing
-from pathlib import Path
 
 from mooactor.cli.client import PATIENCE_S, Client, Row, Talk, homes
 from mooactor.cli.command import Failure
-from mooactor.host.addresses import is_reachable, parse
+from mooactor.host.addresses import is_reachable
 from mooactor.host.members import ListBrokers, Peers, Stop
+from mooactor.times import LISTED_S
 
 _END_S = 15.0  # actors may finish what is queued
-_LISTED_S = 5.0  # a broker lets go of a member that has been silent for four
 _LOOK_S = 0.1
-GONE_S = 1.0  # an interpreter takes some 50 ms to end after its channels
-_LISTENS = "0A"  # TCP_LISTEN in /proc/net/tcp
 _MOST_BROKERS = 32
 
 
@@ -40,19 +31,14 @@ def run(options: argparse.Namespace) -> int:
         rows = brokers.rows()
         drivers = homes(rows)
         hosts = [row for row in rows if row not in drivers]
-        talks = [talk.row for talk in brokers.answered]
-        addresses = [row["address"] for row in [*rows, *talks]]
-        with closing(Listeners(addresses)) as listeners:
-            left = [*_end(client, brokers, drivers), *_end(client, brokers, hosts)]
-            counts = {
-                "sessions": _number_of("home", rows) - _number_of("home", left),
-                "hosts": _number_of("host", rows) - _number_of("host", left),
-            }
-            if left:
-                raise Failure(_still_there(counts, left), 1)
-            there = brokers.end(_END_S)
-            if not there:
-                listeners.wait(GONE_S)
+        left = [*_end(client, brokers, drivers), *_end(client, brokers, hosts)]
+        counts = {
+            "sessions": _number_of("home", rows) - _number_of("home", left),
+            "hosts": _number_of("host", rows) - _number_of("host", left),
+        }
+        if left:
+            raise Failure(_still_there(counts, left), 1)
+        there = brokers.end(_END_S)
     counts["brokers"] = len(brokers.answered) - len(there)
     lost = [talk for talk in brokers.silent if not talk.refused]
     if there or lost:
@@ -92,7 +78,7 @@ def _tell(client: Client, rows: list[Row]) -> list[Talk]:
 def _listed(client: Client, brokers: Brokers, ids: set[str]) -> set[str]:
     """Those of these nodes that a broker lists for longer than it does after the end of
     one."""
-    latest = time.monotonic() + _LISTED_S
+    latest = time.monotonic() + LISTED_S
     while found := ids & {row["id"] for row in brokers.rows()}:
         if time.monotonic() >= latest:
             break
@@ -183,79 +169,6 @@ def _told(talk: Talk, *, standbys: bool = True) -> list[tuple[str, str]]:
     told = [answer.first] if answer.first is not None else []
     told += answer.standbys if standbys else []
     return [(one.address, one.id) for one in told if is_reachable(one.address)]
-
-
-# -- processes of this machine -----------------------------------------------------
-
-
-class Listeners:
-    """They are looked up once, while they listen.
-
-    Processes of other machines, of other containers, and of users whose descriptors
-    this one may not see are not among them.
-    """
-
-    def __init__(self, listened: Iterable[str]) -> None:
-        """`listened`: addresses, ``tcp://HOST:PORT``."""
-        parsed = list(map(parse, listened))
-        here = set(filter(_is_here, {one.host for one in parsed}))
-        sockets = _sockets({one.port for one in parsed if one.host in here})
-        self._pidfds: list[int] = []
-        for pid in _holders(sockets):
-            with contextlib.suppress(OSError):
-                self._pidfds.append(os.pidfd_open(pid))
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until all have ended; False if one has not."""
-        latest = time.monotonic() + timeout_s
-        return all(_has_ended(fd, latest) for fd in self._pidfds)
-
-    def close(self) -> None:
-        """After the last `wait`."""
-        for fd in self._pidfds:
-            os.close(fd)
-
-
-def _has_ended(pidfd: int, latest: float) -> bool:
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    return bool(poller.poll(max(0.0, latest - time.monotonic()) * 1000))
-
-
-def _is_here(host: str) -> bool:
-    """Whether an address of this machine: only those can be bound to."""
-    try:
-        family, kind, *_, (ip, *_) = socket.getaddrinfo(
-            host, 0, type=socket.SOCK_DGRAM
-        )[0]
-        with socket.socket(family, kind) as probe:
-            probe.bind((ip, 0))
-    except OSError:
-        return False
-    return True
-
-
-def _sockets(ports: set[int]) -> set[str]:
-    """The sockets that listen at these ports, as links of descriptors name them."""
-    found = set()
-    for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
-                _, local, _, state, *_ = fields = line.split()
-                if state == _LISTENS and int(local.rpartition(":")[2], 16) in ports:
-                    found.add(f"socket:[{fields[9]}]")
-    return found
-
-
-def _holders(sockets: set[str]) -> list[int]:
-    """The processes that have one of these sockets open, without this one."""
-    found = []
-    for name in filter(str.isdecimal, os.listdir("/proc") if sockets else ()):
-        with contextlib.suppress(OSError):
-            links = (os.readlink(fd) for fd in Path("/proc", name, "fd").iterdir())
-            if any(link in sockets for link in links) and int(name) != os.getpid():
-                found.append(int(name))
-    return found
 
 
 # -- words -------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The broker: it introduces the hosts and the drivers of a cluster to each other.
 
-One process, one thread, one event loop. What it knows is in the `Registry`, and its
+One process, one thread, one event loop. Its knowledge is in the `Registry`, and its
 members tell it again each second; so a broker that was killed and started again is
 what it was within two seconds, and meanwhile only new joins and new lookups wait. It
 never sees a call or a tensor.
@@ -27,7 +27,7 @@ from typing import Any
 
 from mooactor.cluster import announcement
 from mooactor.cluster.announcement import Announcement
-from mooactor.cluster.registry import EXPIRY_S, Registry
+from mooactor.cluster.registry import Registry
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Malformed, Message, readable
 from mooactor.control.node import Node
@@ -55,6 +55,7 @@ from mooactor.host.members import (
     in_messages,
 )
 from mooactor.host.protocol import Refused
+from mooactor.times import MEMBER_SILENCE_S
 
 MAX_STANDBYS = 8
 # Of a message to a broker. The largest that it takes is an announcement; one that is
@@ -228,7 +229,7 @@ class Broker:
         now = self._now()
         if now - self._looked > _PAUSE_S:
             # This process was stopped, or busy: what members have said is still unread.
-            self._lenient_until = now + EXPIRY_S
+            self._lenient_until = now + MEMBER_SILENCE_S
         self._looked = now
         if now >= self._lenient_until:
             for channel, last, why in self.registry.expire(now):

@@ -38,15 +38,10 @@ from mooactor.control.curve import Gate
 from mooactor.control.envelope import KEY_BYTES, prefix
 from mooactor.control.reach import Reach, bind_tcp
 from mooactor.control.strangers import Arrivals
-from mooactor.control.ways import (
-    ADMISSION_MS,
-    PART_BYTES,
-    Keeper,
-    Ways,
-    expect_dead_paths,
-)
+from mooactor.control.ways import PART_BYTES, Keeper, Ways, expect_dead_paths
 from mooactor.errors import MooError
 from mooactor.tensors import extension
+from mooactor.times import ADMISSION_MS
 
 MAX_SOCKETS = 16384
 _BACKLOG = 1024  # connections that libzmq has not accepted yet

@@ -28,18 +28,18 @@ from functools import partial
 import zmq
 
 from mooactor.control import addresses, curve, fingerprints, frames
-from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener, Terms
+from mooactor.control.channel import Channel, Keeper, Listener, Terms
 from mooactor.control.clock import Clock
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.reliable import WINDOW
 from mooactor.control.secret import TURNED_DOWN
-from mooactor.control.sockets import (
+from mooactor.control.sockets import Sockets, event_of, has_news, unmonitor
+from mooactor.times import (
+    ATTEMPT_S,
+    CHANNEL_SILENCE_S,
     CONNECT_MS,
     HANDSHAKE_MS,
-    Sockets,
-    event_of,
-    has_news,
-    unmonitor,
+    SHORTEST_CONNECT_MS,
 )
 
 REFUSED = errno.ECONNREFUSED
@@ -80,7 +80,7 @@ class Probe:
         except BaseException:
             self._socket.close()
             raise
-        if self._code == errno.EINPROGRESS:
+        if self._code in (0, errno.EINPROGRESS):
             ready.watch(self._socket.fileno(), self._finish, select.EPOLLOUT)
         else:
             ready.soon(self._answer)
@@ -94,7 +94,8 @@ class Probe:
             return
         self._ready.unwatch(self._socket.fileno())
         self._ready.watch(self._socket.fileno(), self._read)
-        self._socket.send(_GREETING)  # there is room in a new connection
+        with contextlib.suppress(OSError):  # it has hung up, and `_read` finds that
+            self._socket.send(_GREETING)  # there is room in a new connection
 
     def _read(self) -> None:
         try:
@@ -237,13 +238,8 @@ class Attempt:
             self._dealer.close(linger=linger_ms)
 
 
-ATTEMPT_S = 2.0  # then another one; libzmq's own limits are shorter
 FIRST_DELAY_S = 0.01
 LONGEST_DELAY_S = 0.1
-#: Of a pair whose whole handshake took less, the kernels connect within it. It is short
-#: so that a lost packet does not cost a pair its patience, after a stop or a cut that
-#: has taken most of that.
-SHORTEST_CONNECT_MS = 150
 _PARTING_MS = 200  # for a last frame
 # Where handshakes fail for so long, and nobody says which key is there.
 _UNANSWERED_S = 1.0
@@ -286,6 +282,7 @@ class OutgoingChannel(Channel):
         self._connect_ms = CONNECT_MS
         self._probe: Probe | None = None
         self._question: fingerprints.Question | None = None
+        self._asked = ""  # the host that they ask
         self._theirs: str | None = None  # the fingerprint of the other side's key
         self._turned_down_at: float | None = None  # first, of those in a row
         self._delay_s = FIRST_DELAY_S
@@ -429,6 +426,7 @@ class OutgoingChannel(Channel):
     def _ask_why(self) -> None:
         self._stop_asking()
         target, suspected = self._target(), self._turned_down_at is not None
+        self._asked = target[0]
         with contextlib.suppress(OSError):  # out of descriptors: nothing is known
             self._probe = Probe(self._ready, *target, self._probed, greets=suspected)
             if not self.peer:
@@ -450,9 +448,13 @@ class OutgoingChannel(Channel):
             self._other_key()
 
     def _other_key(self) -> None:
-        if not self.peer and self.why is None:
-            own = self._sockets.fingerprint
-            self.end(fingerprints.difference(own, self._theirs))
+        if self.peer or self.why is not None:
+            return
+        if len(self._hosts) > 1:  # of a name: another one may have this side's key
+            self._hosts = [host for host in self._hosts if host != self._asked]
+            self._theirs = self._turned_down_at = None
+            return
+        self.end(fingerprints.difference(self._sockets.fingerprint, self._theirs))
 
     def _probed(self, code: int) -> None:
         self._probe = None
@@ -472,7 +474,7 @@ class OutgoingChannel(Channel):
     def _silence(self) -> str:
         if self.peer:
             return super()._silence()
-        return f"no answer from {self.address} within {PATIENCE_S:g} s: " + (
+        return f"no answer from {self.address} within {CHANNEL_SILENCE_S:g} s: " + (
             self._obstacle
         )
 

@@ -26,13 +26,13 @@ from mooactor.host.protocol import (
 )
 from mooactor.host.visitors import Visitor
 from mooactor.process.exits import ExitRecord, in_words
+from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
     from mooactor.host.supervised import Supervised
 
 _PATIENCE_S = 1.0  # for processes that are busy
-_GRACE_S = 3.0
 
 
 class Desk:
@@ -61,7 +61,7 @@ class Desk:
         elif isinstance(message, Logs):
             self._show(channel, message)
         elif isinstance(message, Stop):
-            self._home.end(_GRACE_S)
+            self._home.end(GRACE_S)
 
     def _tell(self, channel: Channel, rows: list[StatusRow]) -> None:
         channel.post(SessionStatus(self._mark, self._driver, rows))

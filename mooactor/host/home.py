@@ -30,7 +30,7 @@ from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.formations import Formations
 from mooactor.host.groups import Groups
 from mooactor.host.leaving import HAS_ENDED, named
-from mooactor.host.lifetimes import STOP_GRACE_S, Bonds, Lifetimes, Tombstones
+from mooactor.host.lifetimes import Bonds, Lifetimes, Tombstones
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
 from mooactor.host.placement import NoPlace, reasons
@@ -55,6 +55,7 @@ from mooactor.process.protocol import (
     Row,
     What,
 )
+from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
@@ -198,7 +199,7 @@ class Home:
         elif line in self.by_line and not self.by_line[line].ending:
             line.close()  # which a living process takes for the session's end
             process = self.by_line[line].process
-            self.loop.later(STOP_GRACE_S, partial(self._without_line, process))
+            self.loop.later(GRACE_S, partial(self._without_line, process))
 
     def _driver_died(self, driver_process: int) -> None:
         self.loop.unwatch(driver_process)

@@ -24,7 +24,6 @@ from mooactor.control.messages import Head, Malformed, head_of, readable
 from mooactor.errors import MooError
 from mooactor.host.eventloop import Line
 from mooactor.host.leaving import HAS_ENDED
-from mooactor.host.lifetimes import STOP_GRACE_S
 from mooactor.host.protocol import Refused
 from mooactor.host.spawning import Births
 from mooactor.host.supervised import Supervised
@@ -51,6 +50,7 @@ from mooactor.process.protocol import (
     Unreached,
     death_notice,
 )
+from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -263,7 +263,7 @@ class Requests:
 
     def _shutdown(self, line: Line, request: Shutdown, fds: list[int]) -> None:
         self._only_driver(line)
-        grace_s = STOP_GRACE_S if request.grace is None else request.grace
+        grace_s = GRACE_S if request.grace is None else request.grace
         how = self._home.did(request.why or HAS_ENDED)
         self._home.lifetimes.shut_down(grace_s, request.given_up, how=how)
 

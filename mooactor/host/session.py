@@ -19,15 +19,7 @@ from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline
 from mooactor.host import leftovers
 from mooactor.host.driver_joins import Joining, await_joined
-from mooactor.host.ending import (
-    GRACE_S,
-    KILLED_S,
-    Awaited,
-    Ending,
-    Hurry,
-    ended_by,
-    reason,
-)
+from mooactor.host.ending import Awaited, Ending, Hurry, ended_by, reason
 from mooactor.host.leaving import HAS_ENDED
 from mooactor.process import files, signals
 from mooactor.process.actor import debugger
@@ -39,6 +31,7 @@ from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
 from mooactor.process.system import MOUNT_PROC, why_no_proc
 from mooactor.tensors.network import Network
+from mooactor.times import GRACE_S, KILLED_S
 
 PRELOADABLE = ("numpy", "torch")
 _AGENT = (

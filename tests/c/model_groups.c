@@ -697,7 +697,7 @@ static void hear_note(struct person *person)
     int note = person->note;
     person->note = 0;
     if (note == 1)
-        mooi_agent_rest(&host->agent);
+        mooi_agent_look(&host->agent);
     else
         mooi_agent_complain(&host->agent, person->noted, &person->complaint);
 }
@@ -741,13 +741,14 @@ static bool finds_a_cut(const struct person *person)
 /* ---- choices ---- */
 
 enum act {
-    STEP, NOTICE, NOTE, FIND_CUT, UP, DOWN, RECEIVE, HOME_NOTICES,
+    STEP, NOTICE, NOTE, FIND_CUT, LOOK, UP, DOWN, RECEIVE, HOME_NOTICES,
     AGENT_NOTICES, AGENT_KILLS,
     /* faults */
     KILL, LEAVE, JOIN, CRASH, CUT_HOME, CUT_LINE, LATE, ODD, ACTS
 };
 static const char *const act_names[ACTS] = {
     "steps", "its end is noticed", "its note is read", "finds a cut",
+    "looks: the agent of host",
     "frame to the master", "frame from the master", "parcel",
     "the home loses host", "the agent loses the home of host",
     "the agent kills all on host", "is killed", "leaves", "joins on host",
@@ -767,7 +768,7 @@ static bool present(const struct person *person)
 static bool may(struct choice choice)
 {
     struct person *person = &world.people[choice.a];
-    struct host *host = &world.places[choice.a];
+    struct host *host = &world.places[choice.a % HOSTS]; /* if it is one */
     if (choice.act >= KILL && !world.faults)
         return false;
     switch (choice.act) {
@@ -780,6 +781,8 @@ static bool may(struct choice choice)
         return person->note && world.places[person->host].up;
     case FIND_CUT:
         return present(person) && finds_a_cut(person);
+    case LOOK:
+        return host->up && host->agent.misses;
     case UP:
         return host->up_to.count && !host->lost;
     case DOWN:
@@ -844,7 +847,7 @@ static void let_join(uint32_t number)
 static void act_on(struct choice choice)
 {
     struct person *person = &world.people[choice.a];
-    struct host *host = &world.places[choice.a];
+    struct host *host = &world.places[choice.a % HOSTS]; /* if it is one */
     struct mooi_frame frame;
     if (choice.act >= KILL)
         world.faults--;
@@ -860,6 +863,9 @@ static void act_on(struct choice choice)
         break;
     case FIND_CUT:
         complain(person, MOOI_WHY_CUT);
+        break;
+    case LOOK:
+        mooi_agent_look(&host->agent);
         break;
     case UP:
         arrive(host, choice.a);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is written for Slurm and for Kubernetes."""
+"""The files for Slurm and for Kubernetes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def manifest(capsys: pytest.CaptureFixture[str]) -> Manifest:
 
 @pytest.fixture
 def batch(capsys: pytest.CaptureFixture[str]) -> Batch:
-    """What ``mooactor slurm`` would submit."""
+    """The script that ``mooactor slurm`` would submit."""
 
     def batch(*words: str) -> str:
         assert main(["slurm", "--dry-run", *words]) == 0
@@ -63,7 +63,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
 
 
 def pod_of(objects: Objects) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the job starts, and the only container of it."""
+    """The pod that the job starts, and its only container."""
     pod = objects["Job"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     return pod, container

@@ -46,6 +46,7 @@ static void report(struct mooi_agent *agent,
     if (agent->halted || !agent->epoch)
         return;
     agent->halted = true;
+    agent->misses = false;
     frame.report.epoch = agent->epoch;
     frame.report.committed =
         halt_word(&agent->words->word, &frame.report.prepared);
@@ -82,8 +83,7 @@ void mooi_agent_gone(struct mooi_agent *agent, uint32_t slot, bool died,
     frame.gone.died = died;
     frame.gone.begun = begun;
     agent->emit(agent->to, &frame);
-    if (left->in_view)
-        report(agent, NULL);
+    agent->misses |= left->in_view;
 }
 
 void mooi_agent_complain(struct mooi_agent *agent, uint64_t seq,
@@ -94,11 +94,11 @@ void mooi_agent_complain(struct mooi_agent *agent, uint64_t seq,
         report(agent, complaint);
 }
 
-void mooi_agent_rest(struct mooi_agent *agent)
+void mooi_agent_look(struct mooi_agent *agent)
 {
     uint64_t seen = atomic_load(&agent->words->word);
-    if (mooi_word_state(seen) == MOOI_COMMITTED &&
-        rests_behind(agent, mooi_word_seq(seen)))
+    if (agent->misses || (mooi_word_state(seen) == MOOI_COMMITTED &&
+                          rests_behind(agent, mooi_word_seq(seen))))
         report(agent, NULL);
 }
 
@@ -131,7 +131,7 @@ static void open_view(struct mooi_agent *agent, const struct mooi_frame *frame)
     if (mooi_word_seq(seen) < view->first_seq)
         atomic_store(&agent->words->word,
                      mooi_word_of(view->first_seq - 1, MOOI_ABORTED));
-    agent->halted = false;
+    agent->halted = agent->misses = false;
 }
 
 void mooi_agent_take(struct mooi_agent *agent, const struct mooi_frame *frame)

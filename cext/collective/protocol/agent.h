@@ -27,6 +27,7 @@ struct mooi_agent {
     uint32_t epoch; /* of the latest view; 0: none yet */
     uint32_t serials;
     bool halted; /* and reported, in this epoch */
+    bool misses; /* a member of the view is gone, and that is not reported */
     struct mooi_words *words;
     struct mooi_agent_slot slots[MOOI_TEAM_MAX];
     void (*emit)(void *to, const struct mooi_frame *frame);
@@ -48,8 +49,10 @@ void mooi_agent_gone(struct mooi_agent *agent, uint32_t slot, bool died,
 /* A member cannot go on with operation `seq`. */
 void mooi_agent_complain(struct mooi_agent *agent, uint64_t seq,
                          const struct mooi_cause *complaint);
-/* Members rest behind an operation: report it, if it is the latest. */
-void mooi_agent_rest(struct mooi_agent *agent);
+/* Halt and report, if members of the view are gone, or if members rest behind
+ * the latest operation. Called when all that has happened is told, so that
+ * members that die together are missed together. */
+void mooi_agent_look(struct mooi_agent *agent);
 /* A frame of the master. */
 void mooi_agent_take(struct mooi_agent *agent, const struct mooi_frame *frame);
 

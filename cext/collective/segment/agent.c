@@ -21,7 +21,7 @@
 #include "transport/tcp/handshake.h"
 
 #define HOST 1u
-#define FRAMES 16
+#define FRAMES (2 * MOOI_TEAM_MAX)
 
 struct watch {
     int pidfd; /* -1: none */
@@ -183,12 +183,18 @@ static void look_at(moo_group_agent *agent, uint32_t slot)
     default:
         break;
     }
-    pump(agent);
 }
 
-static bool is_dead(const struct watch *watch)
+/* What a process said before it died counts, if it said that it leaves. */
+static void look_for_death(moo_group_agent *agent, uint32_t slot)
 {
-    return watch->pidfd >= 0 && mooi_watch_dead(watch->pidfd);
+    const struct watch *watch = &agent->watches[slot];
+    struct mooi_cell *cell = &agent->segment->cells[slot];
+    if (watch->pidfd < 0 || !mooi_watch_dead(watch->pidfd))
+        return;
+    bool left = mooi_slot_state(cell) == LEAVES;
+    mooi_agent_gone(&agent->agent, slot, !left, left ? cell->begun : 0);
+    set_free(agent, slot);
 }
 
 /* ---- the agent ---- */
@@ -249,16 +255,16 @@ void moo_group_agent_look(moo_group_agent *agent)
     uint64_t rings;
     uint32_t epoch = agent->agent.epoch;
     bool rang = read(agent->bell, &rings, sizeof rings) > 0;
-    /* What a process said before it died comes first. */
+    /* Deaths first: who joins now has not met the dead. */
     for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++)
+        look_for_death(agent, slot);
+    mooi_agent_look(&agent->agent);
+    pump(agent);
+    for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++) {
         look_at(agent, slot);
-    for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++)
-        if (is_dead(&agent->watches[slot])) {
-            mooi_agent_gone(&agent->agent, slot, true, 0);
-            set_free(agent, slot);
-            pump(agent);
-        }
-    mooi_agent_rest(&agent->agent);
+        pump(agent);
+    }
+    mooi_agent_look(&agent->agent);
     pump(agent);
     if (rang || agent->agent.epoch != epoch)
         mooi_notify_all(agent->segment);

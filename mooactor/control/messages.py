@@ -69,7 +69,7 @@ class Head(msgspec.Struct):
     id: Id | None = None
 
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=msgspec.Struct)
 
 _encoder = msgspec.msgpack.Encoder()
 _heads = msgspec.msgpack.Decoder(Head)

@@ -227,7 +227,7 @@ FROM_BROKER: Decoder[Message] = Decoder(
 
 # -- rows ------------------------------------------------------------------
 
-_rows = msgspec.msgpack.Decoder(Row)
+_rows: Decoder[Row] = Decoder(Row)
 
 
 def in_messages(

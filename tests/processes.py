@@ -56,7 +56,7 @@ class Process(NamedTuple):
         Raises ProcessLookupError: it has none just now."""
         named = [p for p in self.descendants() if p.name() == "moo-zygote"]
         running = [process for process in named if process.is_running()]
-        # What it has just forked has its name, too, until it takes one of its own.
+        # A process that it has just forked has its name, too, for a moment.
         if eldest := min(running, key=lambda p: (p.started, p.pid), default=None):
             return eldest
         raise ProcessLookupError(f"no zygote below process {self.pid}")
@@ -82,7 +82,7 @@ class Process(NamedTuple):
         return b" ".join(_words(self, "cmdline")).decode(errors="replace").strip()
 
     def name(self) -> str:
-        """What it calls itself; empty once it is gone."""
+        """Its name for itself; empty once it is gone."""
         return b"".join(_words(self, "comm")).decode().strip()
 
     def parent(self) -> int | None:

@@ -15,19 +15,6 @@
 
 #define SILENCE_S 0.25 /* between two checks for it */
 
-uint32_t mooi_link_target(const moo_group *group, uint32_t i)
-{
-    const struct mooi_hosts *hosts = &group->hosts;
-    return mooi_leader(hosts, (hosts->mine + (1u << i)) % hosts->count);
-}
-
-uint32_t mooi_link_origin(const moo_group *group, uint32_t i)
-{
-    const struct mooi_hosts *hosts = &group->hosts;
-    uint32_t before = hosts->mine + hosts->count - (1u << i) % hosts->count;
-    return mooi_leader(hosts, before % hosts->count);
-}
-
 /* ---- the transport in use, for users ---- */
 
 void mooi_carrier_tell(moo_group *group)

@@ -62,8 +62,18 @@ void mooi_carrier_tell(moo_group *group);
 void mooi_contact_end(struct mooi_links *links);
 
 /* The leader at the other end of to[i], or of from[i]. */
-uint32_t mooi_link_target(const moo_group *group, uint32_t i);
-uint32_t mooi_link_origin(const moo_group *group, uint32_t i);
+static inline uint32_t mooi_link_target(const moo_group *group, uint32_t i)
+{
+    const struct mooi_hosts *hosts = &group->hosts;
+    return mooi_leader(hosts, (hosts->mine + (1u << i)) % hosts->count);
+}
+
+static inline uint32_t mooi_link_origin(const moo_group *group, uint32_t i)
+{
+    const struct mooi_hosts *hosts = &group->hosts;
+    uint32_t before = hosts->mine + hosts->count - (1u << i) % hosts->count;
+    return mooi_leader(hosts, before % hosts->count);
+}
 
 /* An operation begins to send and receive. */
 void mooi_links_restart(struct mooi_links *links);

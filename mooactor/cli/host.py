@@ -17,11 +17,10 @@ from mooactor.host.keeper import Keeper, Offer
 from mooactor.host.leaving import how_left
 from mooactor.process.place import check_host_name, host_name
 from mooactor.tensors.interfaces import listen_address
+from mooactor.times import BROKER_LOST_S
 
-# After `brokerlink.NAME_PATIENCE_S`. A busy broker may know a silent end 8 s later.
+# After `times.NAME_PATIENCE_S`. A busy broker may know a silent end 8 s later.
 _LENIENT_S = 5.0
-# One that was killed is started again; longer than this, and it does not come back.
-_BROKER_LOST_S = 8.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -127,7 +126,7 @@ class _News:
                 self.refusal = f"the broker at {broker} is gone, and the run is over"
                 self._serving.stop()
 
-        self._serving.loop.later(_BROKER_LOST_S, look)
+        self._serving.loop.later(BROKER_LOST_S, look)
 
     def hopeless(self, broker: str, why: str) -> None:
         text = f"the broker at {broker} refuses this host: {why}"

@@ -18,9 +18,9 @@ from mooactor.cli.client import PATIENCE_S, Client, Talk, homes
 from mooactor.cli.command import Failure
 from mooactor.host.addresses import is_reachable
 from mooactor.host.rows import Row
+from mooactor.times import LISTED_S
 
 _END_S = 15.0  # actors may finish what is queued
-_LISTED_S = 5.0  # a broker lets go of a member that has been silent for four
 _LOOK_S = 0.1
 _MOST_BROKERS = 32
 
@@ -79,7 +79,7 @@ def _tell(client: Client, rows: list[Row]) -> list[Talk]:
 def _listed(client: Client, brokers: Brokers, ids: set[str]) -> set[str]:
     """Those of these nodes that a broker lists for longer than it does after the end of
     one."""
-    latest = time.monotonic() + _LISTED_S
+    latest = time.monotonic() + LISTED_S
     while found := ids & {row["id"] for row in brokers.rows()}:
         if time.monotonic() >= latest:
             break

@@ -19,19 +19,15 @@ import zmq
 
 from mooactor.control import addresses, fingerprints, frames
 from mooactor.control.attempt import Attempt
-from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener, Terms
+from mooactor.control.channel import Channel, Keeper, Listener, Terms
 from mooactor.control.probe import CURVE, REFUSED, Probe
 from mooactor.control.readiness import Readiness
 from mooactor.control.secret import TURNED_DOWN
-from mooactor.control.sockets import CONNECT_MS, Sockets
+from mooactor.control.sockets import Sockets
+from mooactor.times import ATTEMPT_S, CHANNEL_SILENCE_S, CONNECT_MS, SHORTEST_CONNECT_MS
 
-ATTEMPT_S = 2.0  # then another one; libzmq's own limits are shorter
 FIRST_DELAY_S = 0.01
 LONGEST_DELAY_S = 0.1
-#: Of a pair whose whole handshake took less, the kernels connect within it. It is short
-#: so that a lost packet does not cost a pair its patience, after a stop or a cut that
-#: has taken most of that.
-SHORTEST_CONNECT_MS = 150
 _PARTING_MS = 200  # for a last frame
 # Where handshakes fail for so long, and nobody says which key is there.
 _UNANSWERED_S = 1.0
@@ -267,7 +263,7 @@ class OutgoingChannel(Channel):
     def _silence(self) -> str:
         if self.peer:
             return super()._silence()
-        return f"no answer from {self.address} within {PATIENCE_S:g} s: " + (
+        return f"no answer from {self.address} within {CHANNEL_SILENCE_S:g} s: " + (
             self._obstacle
         )
 

@@ -28,8 +28,8 @@ def parts_of(
 
     `keys`: of a dict of tensors, see `keys_of`.
     """
-    layout = layout_of((source for source, _ in pairs), keys)
-    groups = _by_dtype(pairs) if kind == "allreduce" else [pairs]
+    layout = layout_of([source for source, _ in pairs], keys)
+    groups = _by_dtype(pairs) if kind == "allreduce" and len(pairs) > 1 else [pairs]
     return [_part(kind, group, op, root, layout) for group in groups]
 
 

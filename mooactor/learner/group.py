@@ -435,7 +435,8 @@ class LearnerGroup:
         """The lock, held from a look at the queue until an operation is queued behind
         it."""
         member = self._member()
-        member.settle()
+        if member.works:
+            member.settle()
         return member.lock
 
     def _source(self, tensor: Any) -> Buffer:

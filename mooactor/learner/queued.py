@@ -31,7 +31,7 @@ from mooactor.tensors.collective import SharedGroup, SharedWork
 class Entry(SharedWork):
     """One operation and its results' places."""
 
-    __slots__ = ("targets", "label", "error", "_settled")
+    __slots__ = ("targets", "label", "error", "_in_place", "_settled")
 
     def __init__(
         self, sources: Sequence[Buffer], targets: Sequence[Buffer], label: str
@@ -39,11 +39,12 @@ class Entry(SharedWork):
         super().__init__(sources)
         self.targets, self.label = targets, label
         self.error: Exception | None = None  # of copying back
+        self._in_place = not any(target.finish for target in targets)
         self._settled = False
 
     def settle(self) -> None:
         """Copy its results back; an error of that is kept for whoever waits for it."""
-        outcome = self.wait(0.0)
+        outcome = None if self._in_place else self.wait(0.0)
         if outcome is not None and not outcome.status:
             try:
                 self._bring_back()
@@ -87,9 +88,9 @@ class Queued:
           ValueError: a tensor overlaps, without being the same, the result of a queued
             operation, and one of the two is staged.
         """
-        entries = self._entries()
-        if not entries:
+        if not self.member.works:
             return
+        entries = self._entries()
         for buffer in buffers:
             for entry in entries:
                 if any(_hides(target, buffer) for target in entry.targets):
@@ -105,7 +106,7 @@ class Queued:
         Raises:
           Exception: copying them back raised it.
         """
-        self.member.settle()
+        self.member.settle(entry)
         if entry.error is not None:
             raise entry.error
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, overload
 from mooactor.errors import ActorUnavailable, CallTimeout, PeerLost
 from mooactor.learner.children import is_child, refuse_in_child
 from mooactor.process import checks
-from mooactor.process.loops import refuse_to_block
+from mooactor.process.loops import blocks_a_loop, refuse_to_block
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Outcome, SharedWork
 
@@ -81,11 +81,12 @@ class Work(Generic[T]):
           RuntimeError: on a running event loop, which it would freeze.
         """
         refuse_in_child(self._pid, self._group)
-        if not self._work.done():
+        if blocks_a_loop() and not self._work.done():
             refuse_to_block(self._label, "`await work`")
         timeout = checks.seconds("timeout", timeout)
         until = None if timeout is None else time.monotonic() + timeout
-        self._conclude(self._outcome(until))
+        outcome = None if until is not None else self._work.wait(_SLICE_S)
+        self._conclude(self._outcome(until) if outcome is None else outcome)
 
     def _conclude(self, outcome: Outcome) -> None:
         if outcome.status:

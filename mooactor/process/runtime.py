@@ -199,7 +199,7 @@ class Runtime:
             links, sender, payloads, table, self.broadcaster, spans_hosts
         )
         self.arguments = Arguments(
-            self.process_id, payloads, self.handovers, self.broadcaster, self.later
+            self.process_id, payloads, self.handovers, self.broadcaster
         )
         self.deadlocks = DeadlockDetector(
             self.process_id, poller, sender, self._abandon

@@ -11,7 +11,6 @@ import itertools
 import operator
 import os
 import threading
-from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,6 +50,10 @@ if missing is None:
     ECLOSED, ETIMEOUT, EPEER = lib.MOO_ECLOSED, lib.MOO_ETIMEOUT, lib.MOO_EPEER
     EFORK, EMISMATCH = lib.MOO_EFORK, lib.MOO_EMISMATCH
     EUNREACHABLE = lib.MOO_EUNREACHABLE
+    # Parsed once: a type by its name takes as long as the rest of a call.
+    _NUMBERS, _ADDRESSES = ffi.typeof("uint64_t []"), ffi.typeof("void **")
+    _REQUESTS = ffi.typeof("moo_request []")
+    _SLOT, _OUTCOME = ffi.typeof("moo_work **"), ffi.typeof("moo_outcome *")
 
 
 class Part(NamedTuple):
@@ -70,18 +73,18 @@ class Part(NamedTuple):
     sizes: Sequence[int] = ()
     output_bytes: int = 0
 
-    def fill(self, request: Any) -> list[Any]:
+    def fill(self, request: Any) -> object:
         """Describe it to C. The result must live until C has copied it."""
         request.kind, request.dtype, request.op = KINDS[self.kind], self.dtype, self.op
         request.root, request.layout = self.root, self.layout
         request.count, request.output_bytes = len(self.sizes), self.output_bytes
-        if not self.sizes:
-            return []
-        numbers = (array("Q", column) for column in self[5:8])
-        kept = into, out_of, lengths = list(map(ffi.from_buffer, numbers))
-        request.inputs = ffi.cast("void **", into)
-        request.outputs = ffi.cast("void **", out_of)
-        request.bytes = ffi.cast("uint64_t *", lengths)
+        count = len(self.sizes)
+        if not count:
+            return None
+        kept = ffi.new(_NUMBERS, [*self.inputs, *self.outputs, *self.sizes])
+        request.inputs = ffi.cast(_ADDRESSES, kept)
+        request.outputs = ffi.cast(_ADDRESSES, kept + count)
+        request.bytes = kept + 2 * count
         return kept
 
 
@@ -107,10 +110,10 @@ class SharedWork:
     __slots__ = ("_finalizer", "_memory", "_outcome", "_slot")
 
     def __init__(self, memory: object = None) -> None:
-        self._slot = ffi.new("moo_work **")
+        self._slot = ffi.new(_SLOT)
         self._finalizer = ffi.gc(self._slot, lib.moo_work_clear)
         self._memory = memory
-        self._outcome = ffi.new("moo_outcome *")
+        self._outcome = ffi.new(_OUTCOME)
 
     @property
     def slot(self) -> Any:
@@ -322,14 +325,15 @@ class SharedGroup:
 
         If this is interrupted, the call is queued as if it were not, or not at all.
         """
-        requests = ffi.new("moo_request []", len(parts))
+        requests = ffi.new(_REQUESTS, len(parts))
         kept = [part.fill(request) for part, request in zip(parts, requests)]
         said: dict[str, int] = {}
         call = (self._group, requests, len(parts), work.slot)
         errors = itertools.starmap(lib.moo_group_submit, (call,))
         taken = map(operator.not_, map(said.setdefault, ("err",), errors))
         with self.lock:
-            self.settle()
+            if self.works:
+                self.settle()
             # One step for signal handlers: C takes it, and it is kept.
             self.works.extend(itertools.compress((work,), taken))
         del kept  # C has its own copy now
@@ -337,13 +341,14 @@ class SharedGroup:
             raise error_of(said["err"])
         return work
 
-    def settle(self) -> None:
-        """Settle and let go of all works that have ended. Never blocks."""
+    def settle(self, ended: SharedWork | None = None) -> None:
+        """Settle and let go of all works that have ended, as `ended` has. Never
+        blocks."""
         if not self.works:
             return
         with self.lock:
             for work in self.works[:]:
-                if not work.done():
+                if work is not ended and not work.done():
                     break
                 work.settle()
                 self._forget(work)

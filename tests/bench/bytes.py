@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What crosses the driver's cable, and the time of a `get` from another host.
+"""The bytes that cross the driver's cable, and the time of a `get` from another host.
 
 `python -m tests.bench.bytes` prints a row for each pattern of
 `tests.host.test_stored_results`: the bytes on the driver's cable as multiples of the

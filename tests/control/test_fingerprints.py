@@ -11,12 +11,12 @@ import pytest
 
 from mooactor.control import addresses, fingerprints
 from mooactor.control.addresses import has_ipv6
-from mooactor.control.channel import PATIENCE_S
 from mooactor.control.clock import REAL
 from mooactor.control.fingerprints import Answers
 from mooactor.control.node import Node
 from mooactor.control.secret import TURNED_DOWN
 from mooactor.testing import VirtualClock
+from mooactor.times import CHANNEL_SILENCE_S
 from tests.control.nodes import Recorder, node, together
 from tests.control.test_fuzz import mutate
 
@@ -81,7 +81,7 @@ def test_one_that_hangs_up_before_it_greets_may_have_any_key() -> None:
             channel = one.connect(f"tcp://127.0.0.1:{server.getsockname()[1]}", mine)
             assert together([one], lambda: channel._obstacle == TURNED_DOWN)
             clock.drive(one.due, one.serve)
-            clock.advance(PATIENCE_S + 0.1)
+            clock.advance(CHANNEL_SILENCE_S + 0.1)
         finally:
             server.shutdown(socket.SHUT_RDWR)
             tunnel.join()

@@ -20,12 +20,17 @@ from mooactor.cli.arguments import add_commands
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-#: What users meet without importing it by name.
-MET = ["mooactor.actors.handle.RemoteMethod"]
+#: Names that users meet without importing them.
+MET = [
+    "mooactor.actors.handle.RemoteMethod",
+    # Of `moo.Accumulator`, which is imported when it is used.
+    "mooactor.learner.accumulator.Accumulator",
+    "mooactor.learner.accumulator.Step",
+]
 
 
 def entries(*pages: str) -> list[str]:
-    """What mkdocstrings is asked to describe there, in order."""
+    """The names that mkdocstrings is asked to describe there, in order."""
     text = "\n".join((REFERENCE / f"{page}.md").read_text() for page in pages)
     return re.findall(r"^::: (\S+)$", text, re.M)
 

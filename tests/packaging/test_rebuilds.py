@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What was built is built again where libfabric has come, or gone, since."""
+"""The extension is built again where libfabric has come, or gone, since."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool],
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the recipe reads, in a folder of its own that is the working directory."""
+    """The recipe's inputs, in a folder of its own that is the working directory."""
     source = tmp_path / "source"
     shutil.copytree(ROOT / "cext", source / "cext")
     monkeypatch.chdir(source)

@@ -45,7 +45,7 @@ def control_group() -> Iterator[Path]:
 
 
 def run(tmp_path: Path, prelude: str) -> str:
-    """What the program prints at its end, where the shell has run `prelude`."""
+    """The program's last line, where the shell has run `prelude`."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     command = f"{prelude}; exec {sys.executable} {script}"

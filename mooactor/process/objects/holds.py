@@ -96,6 +96,14 @@ class Claims:
                 self._borrows.arrived(hold)
         return self
 
+    def leave_home(self) -> None:
+        """Give that hold back with the next record for its owner."""
+        home, self.home = self.home, None
+        if home is not None and home.lender is not None:
+            self._borrows.give_back_beside(home, home.lender)
+            # A second RELEASE does no harm: nobody else lends that.
+            home.lender = None
+
     def decode(self, decode: Callable[[], T]) -> T:
         """Have this thread decode that payload; the Refs in it claim their holds. May
         be called again, for Refs in place of those."""

@@ -37,10 +37,11 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
@@ -93,16 +94,6 @@ class Stored:
         self._buffers = [payloads.plane.share(buffer) for buffer in buffers]
         self._borrowing = borrowing or None
         self.tree: Any = None  # by which it is broadcast, see `broadcast`
-
-    def is_same(self, data: bytes, buffers: codec.Buffers) -> bool:
-        """Whether this is what it would be made of."""
-        mine, plane = self._buffers, self._plane
-        return (
-            plane is not None
-            and self._data == data
-            and len(mine) == len(buffers)
-            and all(map(plane.is_same, mine, buffers))
-        )
 
     @property
     def is_large(self) -> bool:
@@ -215,6 +206,16 @@ class ObjectTable:
         entry = OwnedValue(None, stored)
         entry.add((self._me, self._me), 1)
         self._entries[object_id] = entry
+
+    @contextlib.contextmanager
+    def adding(self, object_id: int, stored: Stored) -> Iterator[None]:
+        """Own a stored value that is lent within this."""
+        entry = self._entries[object_id] = OwnedValue(None, stored)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._collected(object_id, entry)
 
     def lend(
         self,

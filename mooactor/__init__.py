@@ -5,6 +5,7 @@ Start with `actor`, `spawn` and `init`; errors are one tree under `MooError`.
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from mooactor.actors.api import (
     as_completed,
@@ -59,6 +60,9 @@ from mooactor.process.supervision import (
     Stopped,
 )
 from mooactor.tensors.public import empty, move
+
+if TYPE_CHECKING:  # it needs torch: see `__getattr__`
+    from mooactor.learner.accumulator import Accumulator as Accumulator
 
 __version__ = "0.1.0"
 
@@ -125,12 +129,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The kits that are imported when they are used: ``moo.rl``, ``moo.testing``."""
+    """Imported when they are used: ``moo.rl``, ``moo.testing``, `Accumulator`."""
     if name in ("rl", "testing"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "Accumulator":  # it needs torch
+        from mooactor.learner.accumulator import Accumulator
+
+        return Accumulator
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """The public names; submodules are importable, and no part of the interface."""
-    return [*__all__, "__all__", "__doc__", "__version__"]
+    return [*__all__, "Accumulator", "__all__", "__doc__", "__version__"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""For tests of programs that use mooactor: time that a test advances. What takes a
-clock, or timers that one has made, runs on it without waiting::
+"""For tests of programs that use mooactor: time that a test advances. A part that takes
+a clock, or timers that one has made, runs on it without waiting::
 
     from mooactor.testing import VirtualClock
 

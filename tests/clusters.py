@@ -135,7 +135,7 @@ class Network:
         ip("-n", self._switch, "link", "set", port, state)
 
     def swallow(self, source: str, target: str) -> None:
-        """What `source` sends to `target` gets lost, and no kernel knows."""
+        """Packets from `source` to `target` get lost, and no kernel knows."""
         words = f"to {self.address(target)} lladdr 02:00:00:00:00:01 dev {_PORT}"
         space = self.namespace[source]
         ip("-n", space, "neigh", "replace", *words.split(), "nud", "permanent")

@@ -198,7 +198,7 @@ def _little_garbage() -> None:
 
 @functools.cache
 def _preloaded(module: Any) -> tuple[str, ...]:
-    """What a session for this module of tests has ready for actors. torch is here
+    """The imports that a session for this module of tests has ready. torch is here
     because some module uses it: each session of another would spend a second on it."""
     found = {inspect.getmodule(value) for value in vars(module).values()}
     ours = {m for m in found if m and m.__name__.startswith("tests.")}
@@ -256,7 +256,7 @@ def _started(**options: Any) -> Iterator[Any]:
 
 
 def _held() -> dict[str, int]:
-    """What the session holds for its program, by kind."""
+    """Counts of all that the session holds for its program, by kind."""
     stats = moo.stats()
     counts = {key: stats[key] for key in ("calls_pending", "values_pending", "objects")}
     memory = {key: stats["memory"][key] for key in ("blocks", "leases", "imports")}

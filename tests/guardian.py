@@ -43,7 +43,7 @@ class Guardian:
 
 
 class Notes:
-    """What the runner's forks say of themselves, on stdin.
+    """Messages of the runner's forks about themselves, on stdin.
 
     Each has the pipe's other end: once all of them are gone, it is closed. So who is
     forked just as the runner is killed is heard of as well.

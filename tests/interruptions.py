@@ -40,7 +40,7 @@ _press.restype = None
 
 
 class Interruption(Exception):
-    """What the handler raises, if it does nothing else."""
+    """The handler's exception, if it does nothing else."""
 
 
 def points(step: int = 1) -> Iterator[Point]:

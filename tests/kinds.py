@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """One array or tensor of each kind that the table in docs/allreduce.md names.
 
-What is made has shape ``[2, …]``, so that two members can scatter it, and no two equal
+A value has shape ``[2, …]``, so that two members can scatter it, and no two equal
 elements, so that no wrong order of bytes goes unnoticed.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What tests say of themselves, beside pytest's own marks."""
+"""Marks of tests, beside pytest's own."""
 
 from __future__ import annotations
 

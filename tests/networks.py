@@ -162,7 +162,7 @@ class Cable:
 
     @contextlib.contextmanager
     def swallowing(self, name: str = "up0", subnet: int = 1) -> Iterator[None]:
-        """What "b" sends gets lost meanwhile, and no kernel knows."""
+        """Packets of "b" get lost meanwhile, and no kernel knows."""
         space, wrong = self.namespace["b"], "02:00:00:00:00:01"
         words = f"to 10.99.{subnet}.1 lladdr {wrong} dev {name} nud permanent"
         ip("-n", space, "neigh", "replace", *words.split())

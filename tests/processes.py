@@ -56,7 +56,7 @@ class Process(NamedTuple):
         Raises ProcessLookupError: it has none just now."""
         named = [p for p in self.descendants() if p.name() == "moo-zygote"]
         running = [process for process in named if process.is_running()]
-        # What it has just forked has its name, too, until it takes one of its own.
+        # A process that it has just forked has its name, too, for a moment.
         if eldest := min(running, key=lambda p: (p.started, p.pid), default=None):
             return eldest
         raise ProcessLookupError(f"no zygote below process {self.pid}")
@@ -82,7 +82,7 @@ class Process(NamedTuple):
         return b" ".join(_words(self, "cmdline")).decode(errors="replace").strip()
 
     def name(self) -> str:
-        """What it calls itself; empty once it is gone."""
+        """Its name for itself; empty once it is gone."""
         return b"".join(_words(self, "comm")).decode().strip()
 
     def parent(self) -> int | None:
@@ -160,7 +160,7 @@ def of_run(process: Process, run: str) -> bool:
     while not (words := _words(process, "environ")):
         # Within an execve it has neither an environment nor a command line; just after
         # that it has one that was not there a moment ago.
-        patience = 0.05 if _words(process, "cmdline") else 2.0
+        patience = 0.25 if _words(process, "cmdline") else 2.0
         if _never_has_one(process) or time.monotonic() > began + patience:
             break
         time.sleep(0.001)

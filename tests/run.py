@@ -78,7 +78,7 @@ def lanes(arguments: list[str], workers: str) -> int:
 
 
 def failures() -> dict[str, str]:
-    """What failed, by the test's id, and how."""
+    """The failures, by the test's id, and how each failed."""
     lines = FAILED.read_text().splitlines() if FAILED.exists() else []
     return dict(reversed([line.split("\t", 1) for line in lines]))
 
@@ -122,6 +122,8 @@ FOLDERS = {  # of tests, for a layer of the package, where the names differ
     "tensors": ["tensors", "transports"],
     "process.objects": ["process"],
     "process.actor": ["process"],
+    "rl": ["rl", "examples"],
+    "cli": ["cli", "bench"],
 }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whatever a test starts is found if it is left behind, and dies with the test run."""
+"""A process that a test leaves behind is found, and dies with the test run."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Inner:
         return [int(line) for line in self._pids.read_text().split("\n")[:-1]]
 
     def end(self) -> str:
-        """What it printed, to the end; its guardian's words among that."""
+        """Its output, to the end; its guardian's words among that."""
         printed, _ = self.process.communicate(timeout=120)
         return printed
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What `make test` makes of failures, and what is near a change."""
+"""The verdict of `make test` on failures, and the tests near a change."""
 
 from __future__ import annotations
 

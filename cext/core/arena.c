@@ -21,16 +21,6 @@ void mooi_arena_init(struct mooi_arena *arena, uint64_t limit)
     arena->forks.child_end = -1;
 }
 
-size_t mooi_block_offset(const struct mooi_block *block)
-{
-    return (size_t)block->page * mooi_page();
-}
-
-size_t mooi_block_bytes(const struct mooi_block *block)
-{
-    return (size_t)block->pages * mooi_page();
-}
-
 int mooi_block_covers(const struct mooi_block *block, uint64_t offset,
                       uint64_t bytes)
 {

@@ -96,11 +96,13 @@ struct mooi_block *mooi_block_at(struct mooi_arena *arena, uint32_t slab,
 int mooi_block_covers(const struct mooi_block *block, uint64_t offset,
                       uint64_t bytes);
 
-size_t mooi_block_offset(const struct mooi_block *block);
-size_t mooi_block_bytes(const struct mooi_block *block);
 char *mooi_block_work(struct mooi_arena *arena, const struct mooi_block *block);
 
 /* slab.c */
+
+/* Of a block in its slab. */
+size_t mooi_block_offset(const struct mooi_block *block);
+size_t mooi_block_bytes(const struct mooi_block *block);
 
 /* A slab of `bytes`, all of it untouched. On error *slab is all zero. */
 moo_err mooi_slab_open(struct mooi_slab *slab, uint64_t bytes);

@@ -14,6 +14,16 @@
 #include "core/clock.h"
 #include "core/pages.h"
 
+size_t mooi_block_offset(const struct mooi_block *block)
+{
+    return (size_t)block->page * mooi_page();
+}
+
+size_t mooi_block_bytes(const struct mooi_block *block)
+{
+    return (size_t)block->pages * mooi_page();
+}
+
 moo_err mooi_slab_open(struct mooi_slab *slab, uint64_t bytes)
 {
     size_t pages = bytes / mooi_page();

@@ -9,9 +9,11 @@
  * in it, turns.c what holds of the threads that wait for them.
  */
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "mail/internal.h"
@@ -41,6 +43,52 @@ int mooi_inbox_is_ours(const moo_inbox *inbox)
 {
     return inbox->forks == atomic_load_explicit(&forks, memory_order_relaxed);
 }
+
+/* ---- waking those that wait ---- */
+
+void mooi_wake_poller(moo_inbox *inbox)
+{
+    uint64_t one = 1;
+
+    if (inbox->polling && write(inbox->watched[1], &one, sizeof one) < 0)
+        return; /* full: it wakes all the same */
+}
+
+static void futex_wake(uint32_t *word)
+{
+    __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void moo_turn_wake(moo_turn *public)
+{
+    futex_wake(&((struct mooi_turn *)public)->word);
+}
+
+/* Invariant 1 of turns.c: if no thread leads, wake the one that slept longest.
+ * An event loop sees new messages by itself, but not letters in the list, nor
+ * messages that a leader left in the socket: those make nothing readable any
+ * more. */
+void mooi_pass_on(moo_inbox *inbox)
+{
+    uint64_t one = 1;
+
+    if (inbox->leader)
+        return;
+    if (inbox->first)
+        futex_wake(&inbox->first->word);
+    if ((inbox->head || !inbox->drained) && inbox->loops &&
+        write(inbox->loops_fd, &one, sizeof one) < 0)
+        return; /* full: it is readable all the same */
+}
+
+void mooi_wake_sleepers(moo_inbox *inbox)
+{
+    for (struct mooi_turn *turn = inbox->first; turn; turn = turn->next)
+        futex_wake(&turn->word);
+}
+
+/* ---- its life ---- */
 
 moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
                        uintptr_t signalled, moo_inbox **out)

@@ -110,7 +110,10 @@ void mooi_pop(moo_inbox *inbox, uint64_t serial);
 /* Drop all letters that were not handled. */
 void mooi_drop_letters(moo_inbox *inbox);
 
-/* ---- turns.c; lock held ---- */
+/* ---- inbox.c; lock held ---- */
+
+/* End the wait of mooi_poll, if the leader is in it. */
+void mooi_wake_poller(moo_inbox *inbox);
 
 /* If no thread leads, wake one that sleeps, and the event loops if there are
  * letters. */
@@ -125,8 +128,5 @@ void mooi_wake_sleepers(moo_inbox *inbox);
  * meanwhile. MOO_OTHER: one of the other descriptors is readable. MOO_LOOK: a
  * signal came, and no letter, so Python must run the handler. Leader only. */
 int mooi_poll(moo_inbox *inbox, uint64_t until, uint64_t now);
-
-/* End that wait, if the leader is in it. */
-void mooi_wake_poller(moo_inbox *inbox);
 
 #endif

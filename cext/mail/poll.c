@@ -16,14 +16,6 @@
 #include "core/clock.h"
 #include "mail/internal.h"
 
-void mooi_wake_poller(moo_inbox *inbox)
-{
-    uint64_t one = 1;
-
-    if (inbox->polling && write(inbox->watched[1], &one, sizeof one) < 0)
-        return; /* full: it wakes all the same */
-}
-
 /* Sleep until something is readable, and receive it. MOO_OTHER: one of the
  * other descriptors is. MOO_LOOK: a signal came. */
 static int sleep_in_poll(moo_inbox *inbox, uint64_t until, uint64_t now)

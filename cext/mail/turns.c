@@ -33,14 +33,6 @@
 #define LOOK_NS 200000000u /* between two looks of a sleeper for the leader */
 #define PATIENCE 6         /* it overtakes after so many vain looks */
 
-/* ---- sleeping and waking ---- */
-
-static void futex_wake(uint32_t *word)
-{
-    __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
-
 /* -1, errno EINTR: a signal came. */
 static int futex_wait(uint32_t *word, uint64_t ns)
 {
@@ -51,34 +43,7 @@ static int futex_wait(uint32_t *word, uint64_t ns)
                         0);
 }
 
-void moo_turn_wake(moo_turn *public)
-{
-    futex_wake(&((struct mooi_turn *)public)->word);
-}
-
 /* ---- the lock is held ---- */
-
-/* Invariant 1: if no thread leads, wake the one that slept longest. An event
- * loop sees new messages by itself, but not letters in the list, nor messages
- * that a leader left in the socket: those make nothing readable any more. */
-void mooi_pass_on(moo_inbox *inbox)
-{
-    uint64_t one = 1;
-
-    if (inbox->leader)
-        return;
-    if (inbox->first)
-        futex_wake(&inbox->first->word);
-    if ((inbox->head || !inbox->drained) && inbox->loops &&
-        write(inbox->loops_fd, &one, sizeof one) < 0)
-        return; /* full: it is readable all the same */
-}
-
-void mooi_wake_sleepers(moo_inbox *inbox)
-{
-    for (struct mooi_turn *turn = inbox->first; turn; turn = turn->next)
-        futex_wake(&turn->word);
-}
 
 static void join_sleepers(moo_inbox *inbox, struct mooi_turn *turn)
 {

@@ -11,20 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "plane/import.h"
 #include "plane/net.h"
 
 /* The lender of a device's memory has a link to us, of which we may not know
  * yet. If there is none, the loan has ended with it. */
 #define CONTACT_MS 2000
-
-void mooi_devices_fini(struct mooi_net *net)
-{
-    while (net->devices) {
-        struct mooi_device *device = net->devices;
-        net->devices = device->next;
-        free(device);
-    }
-}
 
 /* The region registered with exactly these bounds. */
 static const struct mooi_device *find(const struct mooi_net *net,

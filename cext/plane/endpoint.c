@@ -3,13 +3,15 @@
 
 #include <string.h>
 
+#include "core/wire.h"
+
 #define HEAD 40
 #define ADDRESS 20
 #define ALL (MOO_TRANSPORT_SHM | MOO_TRANSPORT_OFI | MOO_TRANSPORT_TCP)
 
 _Static_assert(HEAD + ADDRESS * MOOI_ENDPOINT_ADDRESSES +
-                       MOOI_ENDPOINT_PROVIDER + MOOI_ENDPOINT_FABRIC <=
-                   MOO_ENDPOINT_BYTES,
+               MOOI_ENDPOINT_PROVIDER + MOOI_ENDPOINT_FABRIC <=
+               MOO_ENDPOINT_BYTES,
                "an endpoint has room for everything");
 
 static uint8_t *pack_address(const struct mooi_address *address, uint8_t *out)

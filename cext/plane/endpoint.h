@@ -9,7 +9,7 @@
 #ifndef MOOI_ENDPOINT_H
 #define MOOI_ENDPOINT_H
 
-#include "plane/plane.h"
+#include "mooactor.h"
 #include "transport/tcp/socket.h"
 
 #define MOOI_ENDPOINT_VERSION 1
@@ -47,32 +47,5 @@ size_t mooi_endpoint_pack(const struct mooi_endpoint *endpoint,
  * endpoint. */
 moo_err mooi_endpoint_parse(const void *buf, size_t len,
                             struct mooi_endpoint *out);
-
-/* endpoint_file.c: in the plane's directory. They may wait for a disk, but not
- * for other processes. */
-
-/* Announce our endpoint. MOO_ESYS: see errno. */
-moo_err mooi_endpoint_announce(moo_plane *plane);
-
-/* Write our announced endpoint, whole or not at all. MOO_ESYS: see errno. */
-moo_err mooi_endpoint_publish(moo_plane *plane,
-                              const struct mooi_endpoint *endpoint);
-
-/* Remove the endpoint, or its announcement. Harmless if there is neither. */
-void mooi_endpoint_withdraw(moo_plane *plane);
-
-/* Whether that process has announced an endpoint which is not there yet. */
-int mooi_endpoint_is_coming(moo_plane *plane, uint64_t id);
-
-/* MOO_ETIMEOUT: there is none (yet). MOO_EPROTO, MOO_EVERSION: it is not
- * valid. */
-moo_err mooi_endpoint_find(moo_plane *plane, uint64_t id,
-                           struct mooi_endpoint *out);
-
-/* The identity of this host: a keyed hash of MOOACTOR_HOST_ID if that is set,
- * otherwise of the kernel's boot id and of the directory itself, so machines
- * differ, and so do containers that do not share the directory. MOO_ESYS: see
- * errno. */
-moo_err mooi_host_identity(moo_plane *plane, uint8_t out[MOOI_HOST_BYTES]);
 
 #endif

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plane/endpoint.h"
+#include "plane/endpoint_file.h"
 
 #define NAME (MOOI_NAME_BYTES + 12)
 

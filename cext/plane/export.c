@@ -10,8 +10,9 @@
 #include <string.h>
 
 #include "core/pages.h"
-#include "plane/plane.h"
-#include "plane/net.h"
+#include "plane/forks.h"
+#include "plane/memory.h"
+#include "plane/route.h"
 
 struct request {
     const char *data;

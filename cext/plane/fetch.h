@@ -47,20 +47,13 @@ struct moo_fetch *mooi_fetch_new(moo_plane *plane,
                                  const struct mooi_descriptor *d, void *into,
                                  uint64_t tag);
 
-/* Begin it, from another host; on an error free it. Lock not held. */
-moo_err mooi_fetch_launch(struct moo_fetch *fetch, int timeout_ms);
-
 /* Note its end and result, end the waits and post the tag. Lock held. */
 void mooi_fetch_end(struct moo_fetch *fetch, moo_err result);
 
 /* Give one hold back; the last one frees it. Lock held. */
 void mooi_fetch_unref(struct moo_fetch *fetch);
 
-/* moo_import and moo_discard of a remote descriptor. The former waits until
- * the data is here or its owner is gone. Lock not held. */
-moo_err mooi_fetch_import(moo_plane *plane, const struct mooi_descriptor *d,
-                          int timeout_ms, void **out, size_t *out_bytes);
-moo_err mooi_fetch_discard(moo_plane *plane, const struct mooi_descriptor *d,
-                           int timeout_ms);
+/* Its tag, if it waits to be taken, does not any more. Lock held. */
+void mooi_fetch_untag(struct moo_fetch *fetch);
 
 #endif

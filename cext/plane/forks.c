@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* forks.c: see forks.h. */
-#include "core/forks.h"
+#include "plane/forks.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -8,7 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "plane/plane.h"
+#include "plane/thread.h"
 
 /* A closed plane hands no memory out any more, so none of it changes. */
 static int matters(const moo_plane *plane)
@@ -102,6 +102,22 @@ int mooi_forks_keep(moo_plane *plane, struct mooi_import *import)
     plane->kept = import;
     plane->kept_bytes += import->bytes;
     return 1;
+}
+
+void mooi_import_release(moo_plane *plane, const struct mooi_import *import)
+{
+    mooi_local_to(&plane->local, import->owner->id)
+        ->release(&plane->local, import->owner, import->lease,
+                  import->generation, MOOI_HELD);
+}
+
+void mooi_import_end(moo_plane *plane, struct mooi_import *import)
+{
+    mooi_mapped_remove(&plane->local, import);
+    mooi_import_release(plane, import);
+    import->owner->live--;
+    free(import);
+    mooi_owners_reap(&plane->local);
 }
 
 void mooi_forks_reap(moo_plane *plane)

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* memory.c: own shared memory: empty blocks, snapshots, moves. */
+#include "plane/memory.h"
+
 #include "core/copy.h"
 #include "core/pages.h"
-#include "plane/plane.h"
-
-moo_err mooi_plane_enter(moo_plane *plane)
-{
-    if (atomic_load(&plane->forked))
-        return MOO_EFORK;
-    pthread_mutex_lock(&plane->lock);
-    if (!plane->closed)
-        return MOO_OK;
-    pthread_mutex_unlock(&plane->lock);
-    return MOO_ECLOSED;
-}
+#include "plane/forks.h"
 
 /* Make new mappings of our slabs known by address. */
 static moo_err note_slabs(moo_plane *plane)

@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plane/endpoint_file.h"
+#include "plane/net_leases.h"
+#include "plane/route.h"
+#include "plane/source.h"
+
 /* ---- the engine's events; each takes the lock ---- */
 
 static void on_up(void *context, struct mooi_tcp_link *link, uint64_t id,
@@ -150,9 +155,18 @@ static struct mooi_net *new_net(moo_plane *plane)
     return net;
 }
 
+static void free_devices(struct mooi_net *net)
+{
+    while (net->devices) {
+        struct mooi_device *device = net->devices;
+        net->devices = device->next;
+        free(device);
+    }
+}
+
 static void free_net(struct mooi_net *net)
 {
-    mooi_devices_fini(net);
+    free_devices(net);
     if (net->networks.fabric)
         mooi_ofi->close(net->networks.fabric);
     pthread_cond_destroy(&net->decided);
@@ -213,13 +227,7 @@ moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options)
         errno = reason;
         return err;
     }
-    err = mooi_endpoint_publish(plane, &net->endpoint);
-    if (err == MOO_OK)
-        return MOO_OK;
-    reason = errno;
-    moo_plane_close(plane);
-    errno = reason;
-    return err;
+    return mooi_endpoint_publish(plane, &net->endpoint);
 }
 
 void mooi_net_close(moo_plane *plane)

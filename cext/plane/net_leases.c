@@ -6,7 +6,10 @@
  * is revoked. While the engine sends from a block it holds the block beside the
  * lease.
  */
-#include "plane/net.h"
+#include "plane/net_leases.h"
+
+#include "plane/peer.h"
+#include "plane/releases.h"
 
 /* The lease, if it is that peer's. */
 static struct mooi_lease *lease_of(moo_plane *plane,

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
+/* peer.c: see peer.h. */
+#include "plane/peer.h"
+
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "plane/net.h"
+#include "plane/thread.h"
 
 /* Ids are random in all but their low bits. */
 static unsigned bucket_of(uint64_t id)
@@ -44,6 +47,13 @@ struct mooi_peer *mooi_peer_get(moo_plane *plane, uint64_t id)
     peer->next = *bucket;
     *bucket = peer;
     return peer;
+}
+
+struct mooi_reach *mooi_reach_get(struct mooi_peer *peer)
+{
+    if (!peer->reach)
+        peer->reach = calloc(1, sizeof *peer->reach);
+    return peer->reach;
 }
 
 void mooi_peer_set_state(moo_plane *plane, struct mooi_peer *peer,
@@ -134,38 +144,4 @@ moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer)
         peer->shm.slabs == plane->arena.slabs)
         return MOO_OK;
     return mooi_peer_tried(plane, peer, mooi_peer_try(plane, peer));
-}
-
-moo_err mooi_peer_offer(moo_plane *plane, struct mooi_peer *peer)
-{
-    return plane->net ? mooi_route_offer(plane, peer)
-                      : mooi_peer_reach(plane, peer);
-}
-
-moo_err mooi_peer_grant(moo_plane *plane, const struct mooi_grant *grant,
-                        int early, struct mooi_descriptor *out)
-{
-    struct mooi_peer *asker = mooi_peer_get(plane, grant->holder);
-    struct mooi_peer *to = mooi_peer_get(plane, grant->to);
-    struct mooi_block *block;
-    moo_err err;
-
-    if (!asker || !to)
-        return MOO_ENOMEM;
-    /* First: the asker may have given its lease back since it asked. */
-    mooi_lease_drain(&plane->leases);
-    block = mooi_lease_covers(&plane->leases, &asker->held, grant->lease,
-                              grant->generation, grant->slab, grant->offset,
-                              grant->length);
-    if (!block)
-        return MOO_ESTALE;
-    if (grant->moved && block->holds > 1)
-        return MOO_ESTALE; /* others would see the new owner's writes */
-    err = mooi_peer_offer(plane, to);
-    if (err == MOO_OK && to->state == MOOI_PEER_CALLING && !early)
-        err = MOO_EUNREACHABLE;
-    if (err != MOO_OK)
-        return err;
-    return mooi_lease_grant(&plane->leases, block, &to->held, grant->offset,
-                            grant->length, grant->moved, out);
 }

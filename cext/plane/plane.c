@@ -13,7 +13,13 @@
 
 #include "core/fd.h"
 #include "core/pages.h"
+#include "plane/forks.h"
+#include "plane/loop.h"
 #include "plane/net.h"
+#include "plane/peer.h"
+#include "plane/route.h"
+#include "plane/source.h"
+#include "plane/thread.h"
 
 /* All open planes of this process, for the child of a fork. */
 static pthread_mutex_t planes_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -129,6 +135,7 @@ static moo_plane *new_plane(uint64_t process_id, const uint8_t *key,
     atomic_init(&plane->uses, 1);
     memcpy(plane->key, key, MOOI_KEY_BYTES);
     plane->epoll = plane->wake = plane->finished_fd = -1;
+    plane->run = mooi_loop_run;
     pthread_mutex_init(&plane->closing, NULL);
     pthread_mutex_init(&plane->lock, NULL);
     mooi_arena_init(&plane->arena, limit);

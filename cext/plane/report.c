@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plane/plane.h"
+#include "plane/forks.h"
 #include "plane/net.h"
+#include "plane/peer.h"
 
 static uint64_t count_peers(const moo_plane *plane)
 {

@@ -22,30 +22,24 @@
  * finds nothing of ours on its own host, and waits for that call. If shared
  * memory is not allowed, the plane's thread waits for the endpoint.
  */
-#include "plane/net.h"
+#include "plane/route.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "core/times.h"
+#include "plane/endpoint_file.h"
+#include "plane/thread.h"
 
 /* The least time between attempts in a pause. */
 #define AGAIN_NS ((uint64_t)250 * 1000000u)
 /* A process with a socket has also announced its endpoint, if it will ever
  * have one; the endpoint itself may come at any later time. */
 #define ENDPOINT_NS ((uint64_t)2000 * 1000000u)
-/* The engine decides within MOOI_TCP_CONNECT_MS; this is for a slow machine. */
-#define AWAIT_NS ((uint64_t)(MOOI_TCP_CONNECT_MS + 2000) * 1000000u)
-
-struct mooi_reach *mooi_reach_get(struct mooi_peer *peer)
-{
-    if (!peer->reach)
-        peer->reach = calloc(1, sizeof *peer->reach);
-    return peer->reach;
-}
 
 /* ---- shared memory ---- */
 
@@ -195,11 +189,45 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)
     return peer->state == MOOI_PEER_CALLING ? MOO_OK : choose(plane, peer);
 }
 
+moo_err mooi_peer_offer(moo_plane *plane, struct mooi_peer *peer)
+{
+    return plane->net ? mooi_route_offer(plane, peer)
+                      : mooi_peer_reach(plane, peer);
+}
+
+moo_err mooi_peer_grant(moo_plane *plane, const struct mooi_grant *grant,
+                        int early, struct mooi_descriptor *out)
+{
+    struct mooi_peer *asker = mooi_peer_get(plane, grant->holder);
+    struct mooi_peer *to = mooi_peer_get(plane, grant->to);
+    struct mooi_block *block;
+    moo_err err;
+
+    if (!asker || !to)
+        return MOO_ENOMEM;
+    /* First: the asker may have given its lease back since it asked. */
+    mooi_lease_drain(&plane->leases);
+    block = mooi_lease_covers(&plane->leases, &asker->held, grant->lease,
+                              grant->generation, grant->slab, grant->offset,
+                              grant->length);
+    if (!block)
+        return MOO_ESTALE;
+    if (grant->moved && block->holds > 1)
+        return MOO_ESTALE; /* others would see the new owner's writes */
+    err = mooi_peer_offer(plane, to);
+    if (err == MOO_OK && to->state == MOOI_PEER_CALLING && !early)
+        err = MOO_EUNREACHABLE;
+    if (err != MOO_OK)
+        return err;
+    return mooi_lease_grant(&plane->leases, block, &to->held, grant->offset,
+                            grant->length, grant->moved, out);
+}
+
 /* When the awaited call has failed, another may be under way. */
 static void wait_until_decided(moo_plane *plane, const struct mooi_peer *peer)
 {
     uint32_t before = peer->reach->ended;
-    uint64_t end = mooi_now_ns() + AWAIT_NS;
+    uint64_t end = mooi_now_ns() + MOOI_AWAIT_MS * MOOI_MS;
     struct timespec until = mooi_timespec(end);
 
     while (peer->reach->ended == before && !plane->closed)

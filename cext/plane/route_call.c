@@ -3,26 +3,19 @@
  * route_call.c: an owner calls a peer on another host: the choice of the
  * network, the first messages, and the end of the connection.
  */
-#include "plane/net.h"
+#include "plane/route.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* See route.c. It is longer than any importer waits for an owner whose call
- * has failed (see mooi_source_begin): a caller with several waits in a row
- * gets all their failures within one pause. */
-#define PAUSE_NS ((uint64_t)3000 * 1000000u)
-/* The kernel of a machine that had a link before answers within this time,
- * even if the machine is busy, or its cable is back after one. */
-#define ANSWER_MS 2000
+#include "core/times.h"
+#include "plane/thread.h"
+
 /* Links that are lost so often within this time have a reason that calls do not
  * mend. */
 #define LOSSES_NS ((uint64_t)1000 * 1000000u)
 #define MOST_LOSSES 100
-/* A peer that hangs up on calls for so long after a loss does not want us. It is longer
- * than a handshake takes that was late, see contact.c. */
-#define HANGS_UP_NS ((uint64_t)3000 * 1000000u)
 
 __attribute__((format(printf, 2, 3)))
 void mooi_route_say(struct mooi_reach *reach, const char *format, ...)
@@ -45,7 +38,7 @@ static void take_network(struct mooi_peer *peer,
 moo_err mooi_route_fail(moo_plane *plane, struct mooi_peer *peer, moo_err err)
 {
     peer->reach->err = err;
-    peer->reach->paused_ns = mooi_now_ns() + PAUSE_NS;
+    peer->reach->paused_ns = mooi_now_ns() + MOOI_PAUSE_MS * MOOI_MS;
     peer->reach->guessed = 0;
     take_network(peer, NULL);
     mooi_peer_set_state(plane, peer, MOOI_PEER_PARTED);
@@ -118,14 +111,15 @@ static int same_addresses(const struct mooi_endpoint *a,
 static uint64_t silent_until(const moo_plane *plane,
                              const struct mooi_reach *reach)
 {
-    uint64_t last = 0;
+    uint64_t last = 0, until;
 
     for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
         for (const struct mooi_peer *p = plane->peer[i]; p; p = p->next)
             if (p->reach && p->reach != reach && p->reach->out_ns > last &&
                 same_addresses(&p->reach->endpoint, &reach->endpoint))
                 last = p->reach->out_ns;
-    return last && last + PAUSE_NS > mooi_now_ns() ? last + PAUSE_NS : 0;
+    until = last + MOOI_PAUSE_MS * MOOI_MS;
+    return last && until > mooi_now_ns() ? until : 0;
 }
 
 /* One of them has answered. */
@@ -146,7 +140,7 @@ static moo_err called(moo_plane *plane, struct mooi_peer *peer)
 
     mooi_peer_set_state(plane, peer, MOOI_PEER_CALLING);
     if (reach->was_linked || until)
-        mooi_tcp_hasten(reach->out.link, ANSWER_MS);
+        mooi_tcp_hasten(reach->out.link, MOOI_ANSWER_MS);
     if (!until || reach->paused_ns > mooi_now_ns())
         return MOO_OK;
     reach->paused_ns = until;
@@ -309,7 +303,7 @@ static int is_called_again(const moo_plane *plane, const struct mooi_peer *peer,
                (reach->losses < MOST_LOSSES ||
                 now - reach->losses_ns > LOSSES_NS);
     return peer->state == MOOI_PEER_CALLING && !silent &&
-           now - reach->lost_ns < HANGS_UP_NS &&
+           now - reach->lost_ns < MOOI_HANGS_UP_MS * MOOI_MS &&
            !mooi_tcp_nobody_at(reach->out.link, &reach->linked_at);
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* serve.c: the allowed transports of a plane, and the endpoints of
  * processes. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "plane/net.h"
+#include "plane/endpoint_file.h"
+#include "plane/route.h"
 
 #define KNOWN (MOO_TRANSPORT_SHM | MOO_TRANSPORT_OFI | MOO_TRANSPORT_TCP)
 
@@ -24,13 +26,20 @@ static moo_err check_unused(moo_plane *plane)
 moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options)
 {
     moo_err err;
+    int reason;
 
     if (!options->transports || options->transports & ~(uint32_t)KNOWN)
         return MOO_EINVAL;
     err = check_unused(plane);
     if (err != MOO_OK || options->transports == MOO_TRANSPORT_SHM)
         return err;
-    return mooi_net_open(plane, options);
+    err = mooi_net_open(plane, options);
+    if (err == MOO_OK || !plane->net)
+        return err;
+    reason = errno;
+    moo_plane_close(plane); /* others cannot find it */
+    errno = reason;
+    return err;
 }
 
 moo_err moo_plane_endpoint(moo_plane *plane, uint8_t *out, size_t room,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The parts of the IMPALA example that are not the algorithm's, in reading order:
 settings, environment, layout, runs, games, progress, runlog, display, evaluation and
-ceiling. What other algorithms use, too, is in `mooactor.rl`."""
+ceiling. The parts that other algorithms use, too, are in `mooactor.rl`."""
 
 from impala.ceiling import Ceiling as Ceiling
 from impala.ceiling import StepCost as StepCost

@@ -28,7 +28,7 @@ FRAMES_PER_S = 60
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """What to do with the policy after training."""
+    """The plan for the policy after training."""
 
     eval: bool = False
     """After training, play full games with sampled actions and fresh seeds, and beside

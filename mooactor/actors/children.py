@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 from mooactor.process import checks
 from mooactor.process.supervision import When
+from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.actors.handle import Handle
     from mooactor.actors.spawn import Spec
 
 T = TypeVar("T")
-
-GRACE_S = 3.0
 
 
 class Child(Generic[T]):

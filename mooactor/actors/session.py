@@ -20,7 +20,7 @@ from mooactor import errors
 from mooactor.control import codec
 from mooactor.host import session as _session
 from mooactor.host.driver_joins import Joining
-from mooactor.host.ending import GRACE_S, Awaited, reason
+from mooactor.host.ending import Awaited, reason
 from mooactor.process import checks
 from mooactor.process.current import (
     current_runtime,
@@ -30,6 +30,7 @@ from mooactor.process.current import (
 )
 from mooactor.process.runtime import Runtime
 from mooactor.tensors.network import choose
+from mooactor.times import GRACE_S
 
 ADDRESS = "MOOACTOR_ADDRESS"
 PORTS = "MOOACTOR_PORTS"
@@ -171,7 +172,7 @@ def init(
 
 
 def _setup(said: Any) -> bytes | None:
-    """What travels of `setup`."""
+    """The bytes that travel for `setup`."""
     if said is None:
         return None
     if isinstance(said, str):

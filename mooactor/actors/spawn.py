@@ -171,16 +171,8 @@ class Spec(Generic[P, T]):
           PlacementError: no host has the resources, or the working directory of this
             process is gone.
         """
-        runtime, payload, borrowing = self._prepare(1, args, kwargs)
-        actor_id = new_process_id()
-        try:
-            handle: Any = self._start(runtime, actor_id, payload, borrowing, self._name)
-            payload.close()
-            return cast(T, handle)
-        except BaseException:
-            payload.close()
-            _undo(runtime, [actor_id], 0)
-            raise
+        (handle,) = self._start_all([self._name], [args], kwargs)
+        return cast(T, handle)
 
     @overload
     def group(self, n: int, /, *args: P.args, **kwargs: P.kwargs) -> Group[T]: ...
@@ -202,51 +194,60 @@ class Spec(Generic[P, T]):
           PlacementError: there is no room for all; then none runs.
         """
         n = checks.count("n", n, "a number of actors")
+        rows = [args]
         if "each" in kwargs:
-            return self._group_of_each(n, kwargs.pop("each"), args, kwargs)
-        runtime, payload, borrowing = self._prepare(n, args, kwargs)
+            rows = [(*args, *row) for row in kwargs.pop("each")]
+            if len(rows) != n:
+                raise ValueError(
+                    f"each has {len(rows)} tuples of arguments for {n} actors: give "
+                    "one for each rank"
+                )
         names = [None if self._name is None else f"{self._name}/{i}" for i in range(n)]
+        handles = self._start_all(names, rows, kwargs, together=True)
+        return Group([cast(T, handle) for handle in handles])
+
+    def _start_all(
+        self,
+        names: list[str | None],
+        rows: list[tuple[Any, ...]],
+        kwargs: dict[str, Any],
+        *,
+        together: bool = False,
+        member: dict[str, Any] | None = None,
+    ) -> list[Handle]:
+        """Start an actor of each name; if that fails, none runs.
+
+        Args:
+          rows: the arguments of each, or those of all.
+          together: first reserve for all.
+          member: see `_start`.
+        """
+        for row in rows:
+            _check_constructor(self._cls, row, kwargs)
+        refuse_at_import("moo.spawn()")
+        # All that it takes belongs to one session, which may end meanwhile. Refs among
+        # the arguments need it, too.
+        runtime = ensure_runtime()
+        runtime.room.take(len(names), self._cls.__qualname__)
         ids = [new_process_id() for _ in names]
         started: list[Handle] = []
+        parcels: list[tuple[parcel.Parcel, Borrowing]] = []
         try:
-            self._place_all(runtime, ids)
-            for actor_id, name in zip(ids, names, strict=True):
-                started.append(self._start(runtime, actor_id, payload, borrowing, name))
-            payload.close()
-            return Group([cast(T, handle) for handle in started])
+            if together:
+                self._place_all(runtime, ids)
+            for rank, (actor_id, name) in enumerate(zip(ids, names, strict=True)):
+                if rank < len(rows):
+                    _close(parcels)
+                    parcels.append(self._packed(runtime, rows[rank], kwargs))
+                payload, borrowing = parcels[0]
+                handle = self._start(
+                    runtime, actor_id, payload, borrowing, name, member
+                )
+                started.append(handle)
+            _close(parcels)
+            return started
         except BaseException:
-            payload.close()
-            _undo(runtime, ids, len(started))
-            raise
-
-    def _group_of_each(
-        self, n: int, each: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Group[T]:
-        """As `group`: all start, or none."""
-        rows = [tuple(row) for row in each]
-        if len(rows) != n:
-            raise ValueError(
-                f"each has {len(rows)} tuples of arguments for {n} actors: give one "
-                "for each rank"
-            )
-        for row in rows:
-            _check_constructor(self._cls, (*args, *row), kwargs)
-        ids = [new_process_id() for _ in rows]
-        started: list[Handle] = []
-        runtime = ensure_runtime()
-        try:
-            self._place_all(runtime, ids)
-            for rank, (actor_id, row) in enumerate(zip(ids, rows, strict=True)):
-                name = None if self._name is None else f"{self._name}/{rank}"
-                _, payload, borrowing = self._prepare(1, (*args, *row), kwargs)
-                try:
-                    started.append(
-                        self._start(runtime, actor_id, payload, borrowing, name)
-                    )
-                finally:
-                    payload.close()
-            return Group([cast(T, handle) for handle in started])
-        except BaseException:
+            _close(parcels)
             _undo(runtime, ids, len(started))
             raise
 
@@ -301,33 +302,20 @@ class Spec(Generic[P, T]):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], member: dict[str, Any]
     ) -> Handle:
         """In a supervisor's process: spawn one of its children."""
-        runtime, payload, borrowing = self._prepare(1, args, kwargs)
         member = {**member, "limited": self._restart is not None}
-        actor_id = new_process_id()
-        try:
-            name = self._name
-            handle = self._start(runtime, actor_id, payload, borrowing, name, member)
-            payload.close()
-            return handle
-        except BaseException:
-            payload.close()
-            _undo(runtime, [actor_id], 0)
-            raise
+        (handle,) = self._start_all([self._name], [args], kwargs, member=member)
+        return handle
 
-    def _prepare(
-        self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Runtime, parcel.Parcel, Borrowing]:
-        """What it takes: all of it belongs to one session, which may end meanwhile."""
+    def _packed(
+        self, runtime: Runtime, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[parcel.Parcel, Borrowing]:
+        """The class and the arguments, for a process to come."""
         label = self._cls.__qualname__
-        _check_constructor(self._cls, args, kwargs)
-        refuse_at_import("moo.spawn()")
-        runtime = ensure_runtime()  # Refs among the arguments need it
-        runtime.room.take(n, label)
         borrowing = Borrowing(runtime.borrows)
         try:
             what = f"the constructor's arguments of {label}"
             payload = borrowing.note(parcel.pack, (self._cls, args, kwargs), what)
-            return runtime, payload, borrowing
+            return payload, borrowing
         except errors.OutOfMemory:
             raise
         except Exception as error:
@@ -385,6 +373,12 @@ class Spec(Generic[P, T]):
         return handle
 
 
+def _close(parcels: list[tuple[parcel.Parcel, Borrowing]]) -> None:
+    while parcels:
+        parcels[-1][0].close()
+        parcels.pop()
+
+
 def _undo(runtime: Runtime, ids: list[int], started: int) -> None:
     """Leave none of them, of which so many were started. A signal handler may have
     raised after the next one was asked for: then nobody gets its handle."""
@@ -409,7 +403,7 @@ def _accepted(reply: Message, name: str | None) -> None:
 
 
 def _hint(cls: Any) -> str:
-    """What to do in its place."""
+    """Advice on what to do in its place."""
     owner = getattr(cls, "__self__", None)
     if isinstance(owner, type):
         name = owner.__qualname__

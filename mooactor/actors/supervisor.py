@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from mooactor import errors
-from mooactor.actors.children import GRACE_S, Child
+from mooactor.actors.children import Child
 from mooactor.actors.decorator import actor
 from mooactor.actors.handle import Handle
 from mooactor.actors.spawn import Spec
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.supervision import Strategy, Supervision
+from mooactor.times import GRACE_S
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import select
 import socket
 import sys
 
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.process.actor.debugger import stopped
 
 _NEXT_STEP = (
@@ -17,13 +18,13 @@ _NEXT_STEP = (
 )
 
 
-def run(where: str | None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Attach to a process by its id, or to the only one that is stopped.
 
     Raises:
       Failure: it is not there, or not stopped.
     """
-    path = _find(where)
+    path = _find(options.process)
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(path)

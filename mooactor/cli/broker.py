@@ -8,7 +8,7 @@ import ipaddress
 import socket
 from functools import partial
 
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.broker import MOST_BYTES, Broker, Standby
 from mooactor.control import secret

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.control import secret
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node

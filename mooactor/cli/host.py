@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from mooactor.cli.amounts import bytes_of
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
@@ -18,11 +17,10 @@ from mooactor.host.keeper import Keeper, Offer
 from mooactor.host.leaving import how_left
 from mooactor.process.place import check_host_name, host_name
 from mooactor.tensors.interfaces import listen_address
+from mooactor.times import BROKER_LOST_S
 
-# After `brokerlink.NAME_PATIENCE_S`. A busy broker may know a silent end 8 s later.
+# After `times.NAME_PATIENCE_S`. A busy broker may know a silent end 8 s later.
 _LENIENT_S = 5.0
-# One that was killed is started again; longer than this, and it does not come back.
-_BROKER_LOST_S = 8.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _News:
-    """What is said of the brokers: of each that is not there, each reason once.
+    """The messages on the brokers: of each that is not there, each reason once.
 
     A host whose name another one has, and that never joined any, ends: no `mooactor
     stop` would reach it, and later it could take that name. So does one with another
@@ -128,7 +126,7 @@ class _News:
                 self.refusal = f"the broker at {broker} is gone, and the run is over"
                 self._serving.stop()
 
-        self._serving.loop.later(_BROKER_LOST_S, look)
+        self._serving.loop.later(BROKER_LOST_S, look)
 
     def hopeless(self, broker: str, why: str) -> None:
         text = f"the broker at {broker} refuses this host: {why}"
@@ -151,7 +149,6 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
         name = _name(options.name)
         labels = dict(map(_label, options.label))
         check_labels(labels)
-        memory = None if options.memory is None else bytes_of(options.memory)
         bind = listen_address(options.bind, "--bind") if options.bind else None
     except (ValueError, Refused) as error:
         raise Failure(str(error)) from None
@@ -165,7 +162,7 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
         {**reach, "host": name},
         options.num_cpus,
         options.num_gpus,
-        memory,
+        options.memory,
         labels,
     )
     return offer, key

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.control import secret
 
 
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(file: str | None) -> int:
-    """What can be compared with another host's."""
+    """Print the fingerprint, to compare it with another host's."""
     found = secret.find(file)
     if found is None:
         raise Failure("there is no key here: make one with `mooactor keygen`")

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from mooactor.cli.client import Client, Talk, homes
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.cli.status import shown
 from mooactor.host.logs import prefix_of
 

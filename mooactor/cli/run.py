@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 import mooactor
-from mooactor.cli.amounts import bytes_of, quantity
-from mooactor.cli.failure import Failure
-from mooactor.cluster.launch import batch, job, plan, starter
+from mooactor.cli.command import Failure
+from mooactor.cluster.launch import batch, job, plan
 from mooactor.cluster.launch.launch import Launch
 from mooactor.cluster.launch.plan import GRACE_S, LaunchError, Plan, Target
 from mooactor.cluster.launch.ranks import Rank, rank_of
@@ -58,7 +57,6 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         program=[*script, *options.arguments],
         targets=_targets(options, rank),
         key=key.hex(),
-        wire=starter.wire_of(str(_SOURCE / "mooactor")),
         cwd=options.cwd or os.getcwd(),
         python=python,
         path=plan.path_of_driver(str(_SOURCE), python),
@@ -149,10 +147,9 @@ def kubernetes(options: argparse.Namespace) -> int:
       Failure: there can be none.
     """
     try:
-        memory = None if options.memory is None else bytes_of(options.memory)
         limits = {
             "cpu": options.cpus,
-            "memory": memory and quantity(memory),
+            "memory": options.memory,
             "nvidia.com/gpu": options.gpus,
         }
         objects = batch.manifest(
@@ -167,7 +164,7 @@ def kubernetes(options: argparse.Namespace) -> int:
             secret=options.secret,
             grace_s=options.grace or GRACE_S,
         )
-    except (LaunchError, ValueError) as error:
+    except LaunchError as error:
         raise Failure(str(error)) from None
     print(batch.text(objects))
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What long-running commands have in common: a loop, signals, and a log on stderr.
+"""The common part of long-running commands: a loop, signals, and a log on stderr.
 
 One thread. SIGTERM and SIGINT end `run`, and the command returns 0 then. A reader of
 stderr that has stopped does not hold it up.
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mooactor.cli.streams import OutputLost
+from mooactor.cli.command import discard
 from mooactor.control.node import Node
 from mooactor.control.secret import Key
 from mooactor.host.eventloop import EventLoop
@@ -61,8 +61,9 @@ class Serving:
         command."""
         try:
             print(line, flush=True)
-        except OutputLost as lost:
-            self.log(f"{line} (standard output is lost: {lost})")
+        except OSError as error:
+            discard(1)
+            self.log(f"{line} (standard output is lost: {error.strerror})")
 
     def log(self, line: str) -> None:
         """One line on stderr. It never blocks; what nobody reads is dropped."""

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""``mooactor status``: the hosts of a cluster, its sessions and their actors."""
+"""``mooactor status`` and ``top``: the hosts of a cluster, its sessions and their
+actors."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+import time
 from typing import Any
 
 from mooactor.cli.client import Client, homes
+from mooactor.cli.command import Failure
 from mooactor.host.rows import Row
 
 PATIENCE_S = 2.0  # for the agents of drivers
+_CLEAR = "\x1b[H\x1b[2J"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -19,6 +24,38 @@ def run(options: argparse.Namespace) -> int:
         found = look(client)
     print(as_json(found) if options.json else as_text(found))
     return 0
+
+
+def top(options: argparse.Namespace) -> int:
+    """Show it every `options.interval` seconds; --json: an object a line."""
+    try:
+        with Client(options.connect, options.key_file) as client:
+            found = look(client)
+            while True:
+                _show(found, options.json)
+                client.wait(lambda: False, options.interval)
+                found = _next(client, found)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _next(client: Client, last: dict[str, Any]) -> dict[str, Any]:
+    """A look at it now; if no broker answers just now the last look, with the reason
+    in its `error`."""
+    try:
+        return look(client)
+    except Failure as failure:
+        print(f"mooactor top: {failure}", file=sys.stderr, flush=True)
+        return {**last, "error": str(failure)}
+
+
+def _show(found: dict[str, Any], in_json: bool) -> None:
+    if in_json:
+        print(as_json(found), flush=True)
+        return
+    head = time.strftime("%H:%M:%S  Ctrl-C ends this")
+    clear = _CLEAR if sys.stdout.isatty() else ""
+    print(f"{clear}{head}\n{as_text(found)}\n", flush=True)
 
 
 def as_json(found: dict[str, Any]) -> str:

@@ -3,8 +3,7 @@
 
 Invariant: what counts as stopped has taken the request and then closed its channel, or
 is known to be gone: nothing listens at its address, and no broker lists it. A member
-that was not reached keeps its broker, by which it can be found. Processes of this
-machine that count as stopped have a moment more to end.
+that was not reached keeps its broker, by which it can be found.
 """
 
 from __future__ import annotations
@@ -13,18 +12,17 @@ import argparse
 import json
 import time
 from collections.abc import Iterable
-from contextlib import closing
+from typing import Any
 
-from mooactor.cli.brokers import Brokers
-from mooactor.cli.client import Client, Talk, homes
-from mooactor.cli.failure import Failure
-from mooactor.cli.listeners import Listeners
+from mooactor.cli.client import PATIENCE_S, Client, Talk, homes
+from mooactor.cli.command import Failure
+from mooactor.host.addresses import is_reachable
 from mooactor.host.rows import Row
+from mooactor.times import LISTED_S
 
-PATIENCE_S = 15.0  # actors may finish what is queued
-_LISTED_S = 5.0  # a broker lets go of a member that has been silent for four
+_END_S = 15.0  # actors may finish what is queued
 _LOOK_S = 0.1
-GONE_S = 1.0  # an interpreter takes some 50 ms to end after its channels
+_MOST_BROKERS = 32
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,19 +32,14 @@ def run(options: argparse.Namespace) -> int:
         rows = brokers.rows()
         drivers = homes(rows)
         hosts = [row for row in rows if row not in drivers]
-        talks = [talk.row for talk in brokers.answered]
-        addresses = [row["address"] for row in [*rows, *talks]]
-        with closing(Listeners(addresses)) as listeners:
-            left = [*_end(client, brokers, drivers), *_end(client, brokers, hosts)]
-            counts = {
-                "sessions": _number_of("home", rows) - _number_of("home", left),
-                "hosts": _number_of("host", rows) - _number_of("host", left),
-            }
-            if left:
-                raise Failure(_still_there(counts, left), 1)
-            there = brokers.end(PATIENCE_S)
-            if not there:
-                listeners.wait(GONE_S)
+        left = [*_end(client, brokers, drivers), *_end(client, brokers, hosts)]
+        counts = {
+            "sessions": _number_of("home", rows) - _number_of("home", left),
+            "hosts": _number_of("host", rows) - _number_of("host", left),
+        }
+        if left:
+            raise Failure(_still_there(counts, left), 1)
+        there = brokers.end(_END_S)
     counts["brokers"] = len(brokers.answered) - len(there)
     lost = [talk for talk in brokers.silent if not talk.refused]
     if there or lost:
@@ -79,14 +72,14 @@ def _tell(client: Client, rows: list[Row]) -> list[Talk]:
     talks = [client.open(row) for row in rows]
     for talk in talks:
         talk.post({"op": "stop"})
-    client.wait(lambda: all(talk.closed is not None for talk in talks), PATIENCE_S)
+    client.wait(lambda: all(talk.closed is not None for talk in talks), _END_S)
     return [talk for talk in talks if not talk.over]
 
 
 def _listed(client: Client, brokers: Brokers, ids: set[str]) -> set[str]:
     """Those of these nodes that a broker lists for longer than it does after the end of
     one."""
-    latest = time.monotonic() + _LISTED_S
+    latest = time.monotonic() + LISTED_S
     while found := ids & {row["id"] for row in brokers.rows()}:
         if time.monotonic() >= latest:
             break
@@ -94,7 +87,97 @@ def _listed(client: Client, brokers: Brokers, ids: set[str]) -> set[str]:
     return found
 
 
-# -- words -----------------------------------------------------------------
+# -- all brokers of a cluster ------------------------------------------------------
+
+
+class Brokers:
+    """Those that the user names, those whose stand-by one of them is, and stand-bys.
+
+    ``answered`` has a talk with each broker that answers. ``silent`` has one with each
+    address at which another one should be; stand-bys whose first broker answers are not
+    among these, because that one tells them to end.
+
+    Raises:
+      Failure: none of those that the user names answers.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._asked: dict[str, Talk] = {}
+        address = client.broker.row["address"]  # fails if there is none
+        self._ask([address, *client.addresses])
+        talks = [talk for talk in self._asked.values() if _answer(talk)]
+        found = {talk.channel.peer: talk for talk in talks if talk.channel is not None}
+        self.answered = list(found.values())
+        first = [one for t in talks for one in _told(t, "first")]
+        ids = dict(first)
+        known = {peer.hex() for peer in found}
+        self.silent = [
+            self._asked[address]
+            for address in dict.fromkeys([*client.addresses, *ids])
+            # One that answers by another name is none.
+            if address in self._asked
+            and self._asked[address] not in talks
+            and ids.get(address) not in known
+        ]
+
+    def _ask(self, addresses: list[str]) -> None:
+        """Ask all at these addresses, and at those that they tell of."""
+        client = self._client
+        while new := [a for a in dict.fromkeys(addresses) if a not in self._asked]:
+            for address in new[: _MOST_BROKERS - len(self._asked)]:
+                talk = client.open({"address": address})
+                talk.post({"op": "peers"})
+                self._asked[address] = talk
+            client.wait(self._heard, PATIENCE_S)
+            talks = self._asked.values()
+            told = [one for t in talks for one in _told(t, "first", "standbys")]
+            addresses = [address for address, _ in told]
+            if len(self._asked) >= _MOST_BROKERS:
+                return
+
+    def _heard(self) -> bool:
+        talks = self._asked.values()
+        return all(talk.closed is not None or _answer(talk) for talk in talks)
+
+    def rows(self) -> list[Row]:
+        """The members that any of them knows."""
+        found: dict[str, Row] = {}
+        for broker in self.answered:
+            for row in self._client.rows_of(broker):
+                found.setdefault(row["id"], row)
+        return list(found.values())
+
+    def end(self, patience_s: float) -> list[Talk]:
+        """Have them end; those that have not."""
+        for talk in self.answered:
+            talk.post({"op": "stop"})
+        self._client.wait(
+            lambda: all(talk.closed is not None for talk in self.answered), patience_s
+        )
+        return [talk for talk in self.answered if not talk.over]
+
+
+def _answer(talk: Talk) -> dict[str, Any]:
+    return talk.answer("peers") or {}
+
+
+def _told(talk: Talk, *keys: str) -> list[tuple[str, str]]:
+    """The brokers that one tells of in these fields: address and id."""
+    told: list[Any] = []
+    for key in keys:
+        value = _answer(talk).get(key)
+        told += value if type(value) is list else [value]
+    return [
+        (one["address"], str(one.get("id")))
+        for one in told
+        if type(one) is dict
+        and type(one.get("address")) is str
+        and is_reachable(one["address"])
+    ]
+
+
+# -- words -------------------------------------------------------------------------
 
 
 def _said(counts: dict[str, int], absent: list[str]) -> str:
@@ -129,7 +212,7 @@ def _still_there(counts: dict[str, int], left: list[Talk]) -> str:
 def _name(talk: Talk) -> str:
     row = talk.row
     what = "the session of" if row["kind"] == "home" else "host"
-    why = talk.closed or f"it is still there after {PATIENCE_S:g} s"
+    why = talk.closed or f"it is still there after {_END_S:g} s"
     return f"{what} {row['name']} at {row['address']} ({why})"
 
 

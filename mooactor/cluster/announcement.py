@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a member announces of itself: its row, checked.
+"""The announcement of a member: its row, checked.
 
 The broker keeps rows in memory, and hands them on to others: so each has a bound, and
 fields of the types that the others expect. It keeps and sends them encoded, because

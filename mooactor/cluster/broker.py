@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The broker: it introduces the hosts and the drivers of a cluster to each other.
 
-One process, one thread, one event loop. What it knows is in the `Registry`, and its
+One process, one thread, one event loop. Its knowledge is in the `Registry`, and its
 members tell it again each second; so a broker that was killed and started again is
 what it was within two seconds, and meanwhile only new joins and new lookups wait. It
 never sees a call or a tensor.
@@ -50,7 +50,7 @@ from typing import Any
 
 from mooactor.cluster import announcement
 from mooactor.cluster.announcement import Announcement
-from mooactor.cluster.registry import EXPIRY_S, Message, Registry
+from mooactor.cluster.registry import Message, Registry
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
 from mooactor.host import brokerlink, rows
@@ -58,6 +58,7 @@ from mooactor.host.addresses import is_reachable
 from mooactor.host.fields import MAX_ID, Refused, number, required
 from mooactor.host.leaving import how_left
 from mooactor.host.load import told
+from mooactor.times import MEMBER_SILENCE_S
 
 MAX_STANDBYS = 8
 # Of a message to a broker. The largest that it takes is an announcement; one that is
@@ -238,7 +239,7 @@ class Broker:
         now = self._now()
         if now - self._looked > _PAUSE_S:
             # This process was stopped, or busy: what members have said is still unread.
-            self._lenient_until = now + EXPIRY_S
+            self._lenient_until = now + MEMBER_SILENCE_S
         self._looked = now
         if now >= self._lenient_until:
             for channel, last, why in self.registry.expire(now):

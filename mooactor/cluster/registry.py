@@ -25,9 +25,7 @@ from typing import Any
 
 from mooactor.cluster.announcement import Announcement
 from mooactor.host import rows
-
-# A member tells of itself each second: three more may pass, as with any channel.
-EXPIRY_S = 4.0
+from mooactor.times import MEMBER_SILENCE_S
 
 Message = dict[str, Any]
 Post = Callable[[Any, Message], None]
@@ -49,7 +47,7 @@ class Registry:
       expiry_s: the silence after which a member is taken to be gone.
     """
 
-    def __init__(self, post: Post, expiry_s: float = EXPIRY_S) -> None:
+    def __init__(self, post: Post, expiry_s: float = MEMBER_SILENCE_S) -> None:
         self._post = post
         self._expiry_s = expiry_s
         self._entries: OrderedDict[str, _Entry] = OrderedDict()  # longest silent first

@@ -13,13 +13,8 @@ from mooactor.control import addresses, parts
 from mooactor.control.clock import Clock
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.reliable import WINDOW
-from mooactor.control.sockets import (
-    HANDSHAKE_MS,
-    Sockets,
-    event_of,
-    has_news,
-    unmonitor,
-)
+from mooactor.control.sockets import Sockets, event_of, has_news, unmonitor
+from mooactor.times import HANDSHAKE_MS
 
 _FRAMES_AT_A_TIME = 4 * WINDOW  # more than are under way
 _HANDSHAKE_FAILURES = (

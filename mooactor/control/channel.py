@@ -11,7 +11,8 @@ Guarantees:
 * Each message is handled at most once, in the order posted, and none is lost while the
   channel is open: also if its connection breaks and a later one takes its place. Of an
   early channel (`control.outgoing`) that holds once the other side has answered.
-* A channel whose other side was not heard of for `PATIENCE_S` is closed, on both sides.
+* A channel whose other side was not heard of for `CHANNEL_SILENCE_S` is closed, on both
+  sides.
   A process that is busy or stopped for less is heard of, because libzmq's own thread
   speaks for it, or because it comes back in time.
 * A process that has ended is known as soon as its kernel says so: its connection ends,
@@ -46,10 +47,8 @@ from mooactor.control.reliable import (
     Violation,
 )
 from mooactor.control.sockets import unnoticed_s
+from mooactor.times import CHANNEL_SILENCE_S
 
-# Whoever waits for the other side learns of the end within 3 s of the fault: where one
-# direction only is dead, that is noticed up to 0.25 s later.
-PATIENCE_S = 2.7
 LATE_PIECES = 4  # that a side with late acknowledgements has taken when it tells so
 LINGER_S = 1.0  # after `close`, for what was posted before
 
@@ -133,7 +132,7 @@ class Channel:
         self._farewell_sent = False  # over this connection
         self._now = keeper.clock.now
         self._heard = self._now()
-        self._ends_at: float | None = self._heard + PATIENCE_S
+        self._ends_at: float | None = self._heard + CHANNEL_SILENCE_S
 
     def __repr__(self) -> str:
         state = self.why or ("connected" if self.connected else "not connected")
@@ -245,7 +244,7 @@ class Channel:
             self.end(self._silence())
 
     def _silence(self) -> str:
-        return f"nothing was heard of {self.address} for {PATIENCE_S:g} s"
+        return f"nothing was heard of {self.address} for {CHANNEL_SILENCE_S:g} s"
 
     @property
     def has_news(self) -> bool:
@@ -342,7 +341,7 @@ class Channel:
             # hears this one: it may have gone on sending, until it gave up itself.
             self._heard = now - unnoticed_s(self._beat_s)
         if self._farewell is None:
-            self._ends_at = max(now, self._heard + PATIENCE_S)
+            self._ends_at = max(now, self._heard + CHANNEL_SILENCE_S)
         self._recover(now)
         self._keeper.watch(self)
 

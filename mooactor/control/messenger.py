@@ -37,16 +37,11 @@ from mooactor.control import curve
 from mooactor.control.arrivals import Arrivals
 from mooactor.control.envelope import KEY_BYTES, prefix
 from mooactor.control.reach import Reach, bind_tcp
-from mooactor.control.ways import (
-    ADMISSION_MS,
-    PART_BYTES,
-    Keeper,
-    Ways,
-    expect_dead_paths,
-)
+from mooactor.control.ways import PART_BYTES, Keeper, Ways, expect_dead_paths
 from mooactor.control.zap import Gate
 from mooactor.errors import MooError
 from mooactor.tensors import extension
+from mooactor.times import ADMISSION_MS
 
 MAX_SOCKETS = 16384
 _BACKLOG = 1024  # connections that libzmq has not accepted yet

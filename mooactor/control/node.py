@@ -33,8 +33,7 @@ from mooactor.control.outgoing import OutgoingChannel
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.reliable import MAX_MESSAGE
 from mooactor.control.sockets import Sockets
-
-BEAT_S = 0.3
+from mooactor.times import CHANNEL_BEAT_S
 
 
 class Node:
@@ -50,7 +49,7 @@ class Node:
         port: int | None = None,
         ports: Sequence[int] | None = None,
         advertise: str | None = None,
-        beat_s: float = BEAT_S,
+        beat_s: float = CHANNEL_BEAT_S,
         late_acks: bool = False,
         most_bytes: int = MAX_MESSAGE,
         clock: Clock = REAL,

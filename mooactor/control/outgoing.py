@@ -19,19 +19,15 @@ import zmq
 
 from mooactor.control import addresses, fingerprints, frames
 from mooactor.control.attempt import Attempt
-from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener, Terms
+from mooactor.control.channel import Channel, Keeper, Listener, Terms
 from mooactor.control.probe import CURVE, REFUSED, Probe
 from mooactor.control.readiness import Readiness
 from mooactor.control.secret import TURNED_DOWN
-from mooactor.control.sockets import CONNECT_MS, Sockets
+from mooactor.control.sockets import Sockets
+from mooactor.times import ATTEMPT_S, CHANNEL_SILENCE_S, CONNECT_MS, SHORTEST_CONNECT_MS
 
-ATTEMPT_S = 2.0  # then another one; libzmq's own limits are shorter
 FIRST_DELAY_S = 0.01
 LONGEST_DELAY_S = 0.1
-#: Of a pair whose whole handshake took less, the kernels connect within it. It is short
-#: so that a lost packet does not cost a pair its patience, after a stop or a cut that
-#: has taken most of that.
-SHORTEST_CONNECT_MS = 150
 _PARTING_MS = 200  # for a last frame
 # Where handshakes fail for so long, and nobody says which key is there.
 _UNANSWERED_S = 1.0
@@ -74,6 +70,7 @@ class OutgoingChannel(Channel):
         self._connect_ms = CONNECT_MS
         self._probe: Probe | None = None
         self._question: fingerprints.Question | None = None
+        self._asked = ""  # the host that they ask
         self._theirs: str | None = None  # the fingerprint of the other side's key
         self._turned_down_at: float | None = None  # first, of those in a row
         self._delay_s = FIRST_DELAY_S
@@ -218,6 +215,7 @@ class OutgoingChannel(Channel):
     def _ask_why(self) -> None:
         self._stop_asking()
         target, suspected = self._target(), self._turned_down_at is not None
+        self._asked = target[0]
         with contextlib.suppress(OSError):  # out of descriptors: nothing is known
             self._probe = Probe(self._ready, *target, self._probed, greets=suspected)
             if not self.peer:
@@ -239,9 +237,13 @@ class OutgoingChannel(Channel):
             self._other_key()
 
     def _other_key(self) -> None:
-        if not self.peer and self.why is None:
-            own = self._sockets.fingerprint
-            self.end(fingerprints.difference(own, self._theirs))
+        if self.peer or self.why is not None:
+            return
+        if len(self._hosts) > 1:  # of a name: another one may have this side's key
+            self._hosts = [host for host in self._hosts if host != self._asked]
+            self._theirs = self._turned_down_at = None
+            return
+        self.end(fingerprints.difference(self._sockets.fingerprint, self._theirs))
 
     def _probed(self, code: int) -> None:
         self._probe = None
@@ -261,7 +263,7 @@ class OutgoingChannel(Channel):
     def _silence(self) -> str:
         if self.peer:
             return super()._silence()
-        return f"no answer from {self.address} within {PATIENCE_S:g} s: " + (
+        return f"no answer from {self.address} within {CHANNEL_SILENCE_S:g} s: " + (
             self._obstacle
         )
 

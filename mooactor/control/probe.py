@@ -8,6 +8,7 @@ Every other answer, and none, says nothing.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import select
 import socket
@@ -53,7 +54,7 @@ class Probe:
         except BaseException:
             self._socket.close()
             raise
-        if self._code == errno.EINPROGRESS:
+        if self._code in (0, errno.EINPROGRESS):
             ready.watch(self._socket.fileno(), self._finish, select.EPOLLOUT)
         else:
             ready.soon(self._answer)
@@ -67,7 +68,8 @@ class Probe:
             return
         self._ready.unwatch(self._socket.fileno())
         self._ready.watch(self._socket.fileno(), self._read)
-        self._socket.send(_GREETING)  # there is room in a new connection
+        with contextlib.suppress(OSError):  # it has hung up, and `_read` finds that
+            self._socket.send(_GREETING)  # there is room in a new connection
 
     def _read(self) -> None:
         try:

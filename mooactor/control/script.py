@@ -7,17 +7,18 @@ each definition by value that the process may lack, the definitions and the glob
 variables of ``__main__`` that those refer to, and the script's file. The receiver makes
 the definitions in its own ``__main__``, and knows them by their keys from then on.
 
-* What a process has is never rebuilt: a definition that comes back is the receiver's
-  own, with its attributes, and a global variable that is there stays as it is.
+* A definition that a process has is never rebuilt: one that comes back is the
+  receiver's own, with its attributes, and a global variable that is there stays as it
+  is.
 * Functions made in another process have the receiver's ``__main__`` as their globals.
 * A definition that has taken the place of another one of that name (a notebook's cell
   ran again) has a key of its own, and takes that place in every process that has
   received the other; objects of both go on working.
 * A receiver tells the sender what it has made (KNOWS), so a definition is sent to it
   once, or a few times until the sender hears of that.
-* Of what cannot be copied, locks, context variables and caches are made anew, and
-  generators of random numbers are seeded anew (`generators`). Anything else is an error
-  that names it.
+* Of what cannot be copied, locks, context variables, caches and thread-locals are made
+  anew, and generators of random numbers are seeded anew (`generators`). Anything else
+  is an error that names it.
 
 A table begins with a byte that no pickle begins with: see `loads`.
 """
@@ -58,6 +59,8 @@ _LOCKS = {
     type(threading.Lock()): threading.Lock,
     type(threading.RLock()): threading.RLock,
 }
+# Caches, and what each thread has of its own.
+_EMPTY = weakref.WeakKeyDictionary, weakref.WeakValueDictionary, threading.local
 _type = type
 
 
@@ -77,8 +80,8 @@ class _State:
         self.received: set[str] = set()  # the keys of those that others made
         self.coming: dict[str, Definition] = {}  # of the table that is being read
         self.tell: Callable[[int, bytes], object] = _tell_nobody
-        # What other processes have: each of an actor what it was spawned with, and
-        # each process what it has sent, or has said that it has.
+        # The keys that other processes have: each of an actor what it was spawned with,
+        # and each process what it has sent, or has said that it has.
         self.given: dict[int, frozenset[str]] = {}  # by actor
         self.sent: dict[int, set[str]] = {}  # by process
         self.warned: set[str] = set()
@@ -89,8 +92,8 @@ _lock = threading.RLock()
 
 
 class _PickleFor(threading.local):
-    """What this thread pickles for: a process, None if that is not known yet, and a
-    set for the keys that the table has."""
+    """The receiver that this thread pickles for: a process, None if that is not known
+    yet, and a set for the keys that the table has."""
 
     target: int | None = None
     sent: set[str] | None = None
@@ -166,7 +169,7 @@ def _main() -> dict[str, Any]:
 
 
 def _found(qualname: str) -> Any:
-    """What `__main__` has under that name; None if nothing."""
+    """The value that `__main__` has under that name, or None."""
     value: Any = sys.modules[_MAIN]
     for part in qualname.split("."):
         if part == "<locals>":
@@ -237,7 +240,7 @@ def _install(row: Definition, value: Any) -> None:
 
 
 class Table:
-    """What the receiver of a pickle may lack."""
+    """All that the receiver of a pickle may lack."""
 
     def __init__(self, known: tuple[Set[str], ...]) -> None:
         self._known = known
@@ -357,6 +360,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             from mooactor.control import exceptions
 
             return exceptions.reduce(obj)
+        if cls is object:
+            return _reduce_sentinel(obj)
         if cls is CodeType:
             return _reduce_code_with_its_file(obj)
         if cls is FunctionType or cls is _CACHED or issubclass(cls, type):
@@ -397,7 +402,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         make, args, state = reducers._dynamic_class_reduce(obj)[:3]
         if make is reducers._make_skeleton_class:
-            kept = {"__slots__", "__qualname__"} & {*vars(obj), "__qualname__"}
+            kept = {"__qualname__"}
+            if "__slots__" in vars(obj) and NamedTuple not in args[2]:  # has its own
+                kept.add("__slots__")
             args[3].update((name, getattr(obj, name)) for name in kept)
         _complete.add(obj)
         return make, args, state, None, None, _complete_class
@@ -459,6 +466,12 @@ def _reduce_code_with_its_file(code: CodeType) -> tuple[Any, ...]:
     return make, (*args[:10], filename, *args[11:])
 
 
+def _reduce_sentinel(obj: Any) -> Any:
+    """By its name: ``MISSING = object()`` of `__main__` is compared by identity."""
+    name = next((name for name, value in _main().items() if value is obj), None)
+    return NotImplemented if name is None else (_sentinel, (name,))
+
+
 # -- what is made anew
 
 
@@ -469,8 +482,10 @@ def _made_anew(obj: Any) -> Any:
         return _LOCKS[cls], ()
     if cls is contextvars.ContextVar:
         return _variable, (obj.name, *_default_of(obj))
-    if issubclass(cls, weakref.WeakKeyDictionary | weakref.WeakValueDictionary):
-        return cls, ()  # caches
+    if issubclass(cls, _EMPTY):
+        return cls, ()
+    if obj is os.environ:  # as ``from os import environ`` has it
+        return getattr, (os, "environ")
     return generators.reduce(obj)
 
 
@@ -498,6 +513,11 @@ def _function(module: str, code: CodeType, closure: Any) -> FunctionType:
     return FunctionType(code, namespace, None, None, closure)
 
 
+def _sentinel(name: str) -> Any:
+    found = _main().setdefault(name, object())
+    return found if _type(found) is object else object()
+
+
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
@@ -514,7 +534,7 @@ def _complete_class(cls: Any, state: Any) -> Any:
 
 
 def loads(data: Any, *, buffers: Any = None) -> Any:
-    """What `Pickler` wrote, with a table before it or without."""
+    """The value of a pickle of `Pickler`'s, with a table before it or without."""
     if data[0]:
         return pickle.loads(data, buffers=buffers)
     _, size, count = _HEAD.unpack_from(data)

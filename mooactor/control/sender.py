@@ -55,6 +55,15 @@ class Sender:
         record = envelope.pack_record(kind, number, payload, flags)
         self._messenger.peer(process_id).send(record)
 
+    def post_beside(
+        self, process_id: int, kind: int, number: int, payload: bytes
+    ) -> None:
+        """As `post`, with the next record for that process or with the next flush."""
+        if not self._links.is_gone(process_id):
+            record = envelope.pack_record(kind, number, payload)
+            self.queue(self._messenger.peer(process_id), record)
+            self._arm()
+
     def post_once(
         self,
         process_id: int,

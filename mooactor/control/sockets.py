@@ -20,11 +20,9 @@ import zmq
 from mooactor.control import curve, fingerprints, frames, parts
 from mooactor.control.zap import Gate
 from mooactor.errors import MooError
+from mooactor.times import HALF_OPEN_MS, HANDSHAKE_MS
 
 MAX_SOCKETS = 1 << 16
-CONNECT_MS = 500  # at first; the kernel repeats a lost SYN after a second
-HANDSHAKE_MS = 1000  # of the side that connects; then it tries again
-_HALF_OPEN_MS = 3000  # of the side that listens
 _DESCRIPTORS = 16  # twelve, and some while the node is made
 _KEPT_ALIVE_S = 3
 _NEVER_MS = 3_600_000
@@ -67,7 +65,7 @@ class Sockets:
         router = self._context.socket(zmq.ROUTER)
         _limit(router, beat_s)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        router.setsockopt(zmq.HANDSHAKE_IVL, _HALF_OPEN_MS)
+        router.setsockopt(zmq.HANDSHAKE_IVL, HALF_OPEN_MS)
         router.setsockopt(zmq.BACKLOG, _BACKLOG)
         curve.make_server(router, self._secret)
         return router

@@ -14,7 +14,7 @@ gaps. The invariants:
 * The next connection has the next *epoch*, which is in the prefix of each of its
   messages. So what still arrives of the earlier one, behind later messages, is known
   and dropped (see `epochs`).
-* A way that cannot be connected for `PATIENCE_S`, or `BUSY_PATIENCE_S`, drops what
+* A way that cannot be connected for `WAY_PATIENCE_S`, or `BUSY_PATIENCE_S`, drops what
   waits, which was never sent, and says so in the same manner. The agents tell the other
   side, which may never hear of it otherwise. It goes on trying until the process is
   known to be dead.
@@ -39,24 +39,19 @@ from mooactor.control import curve
 from mooactor.control.clock import Clock
 from mooactor.control.envelope import next_epoch, prefix
 from mooactor.control.sockets import monitored, unmonitor
+from mooactor.times import (
+    BUSY_PATIENCE_S,
+    DEAD_PATH_MS,
+    WAY_CONNECT_MS,
+    WAY_HANDSHAKE_MS,
+    WAY_PATIENCE_S,
+)
 
-#: TCP gives a connection up when nothing of it was acknowledged for so long.
-DEAD_PATH_MS = 10_000
-_IDLE_S, _ASK_EVERY_S, _ASKS = 4, 2, 3  # keepalive: as long, of an idle connection
-_CONNECT_MS = 3_000
-#: The time for a handshake: of the connector, and of the listener, with whom strangers
-#: may leave many half done. One that failed because the listener was busy is repeated.
-_HANDSHAKE_MS = 10_000
-ADMISSION_MS = 5_000
+# Keepalive: as long as `DEAD_PATH_MS`, of an idle connection.
+_IDLE_S, _ASK_EVERY_S, _ASKS = 4, 2, 3
 #: The parts of a message over TCP: a listener takes no larger ones, so that a stranger
 #: cannot make it keep much.
 PART_BYTES = 256 << 10
-#: Records wait so long for a connection.
-PATIENCE_S = 10.0
-#: As long where somebody takes the connection and is too busy for the handshake: it may
-#: hold the GIL for a minute and more. A dead process ends the wait earlier, with the
-#: notice of its death.
-BUSY_PATIENCE_S = 120.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
 
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -176,7 +171,7 @@ class Ways:
         try:
             self._connect(way)
         except zmq.ZMQError as error:  # there are no descriptors left
-            self._try_later(way, str(error), PATIENCE_S)
+            self._try_later(way, str(error), WAY_PATIENCE_S)
             return
         self._listen(way)  # the monitor's descriptor tells of news only once
 
@@ -194,8 +189,8 @@ class Ways:
             (zmq.LINGER, 0),
             (zmq.RECONNECT_IVL, -1),
             (zmq.IPV6, int("[" in address)),
-            (zmq.CONNECT_TIMEOUT, _CONNECT_MS),
-            (zmq.HANDSHAKE_IVL, _HANDSHAKE_MS),
+            (zmq.CONNECT_TIMEOUT, WAY_CONNECT_MS),
+            (zmq.HANDSHAKE_IVL, WAY_HANDSHAKE_MS),
         ):
             socket.setsockopt(option, value)
         expect_dead_paths(socket)
@@ -220,7 +215,7 @@ class Ways:
             self._break(way)
         elif not way.up and event & _DOWN:
             busy = event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-            patience_s = BUSY_PATIENCE_S if busy else PATIENCE_S
+            patience_s = BUSY_PATIENCE_S if busy else WAY_PATIENCE_S
             self._try_later(way, _WHY[zmq.Event(event)], patience_s)
 
     def _came_up(self, way: Way) -> None:
@@ -229,7 +224,7 @@ class Ways:
         try:
             connected = way.peer.connect(way.socket, head, PART_BYTES)
         except MemoryError as error:
-            self._try_later(way, str(error), PATIENCE_S)
+            self._try_later(way, str(error), WAY_PATIENCE_S)
             return
         if not connected:
             self._hang_up(way)  # its outbox is closed; `forget` follows

@@ -17,6 +17,7 @@ from mooactor.host.fields import MALFORMED
 from mooactor.host.leaving import farewell
 from mooactor.host.load import load_average
 from mooactor.host.rows import Row
+from mooactor.times import BROKER_BEAT_S, NAME_PATIENCE_S
 
 if TYPE_CHECKING:
     from mooactor.host.membership import Membership
@@ -33,12 +34,6 @@ _FIRST_SPREAD_S = 0.25
 _LONGEST_SPREAD_S = 8.0
 _ABSENT = "nothing listens"  # in the reason for which a channel has ended
 _MOST_MEMBERS = 1 << 14
-# Slower than between hosts, for the broker's sake. Half of the patience of a channel is
-# left to connect again once a silent end is noticed.
-CHANNEL_BEAT_S = 0.5
-# A host that was killed and started again may find that its name is still taken, until
-# the broker has noticed the death.
-NAME_PATIENCE_S = 5.0
 _NAME_RETRY_S = 0.2
 
 
@@ -47,7 +42,7 @@ def connect(node: Node, address: str, listener: Listener) -> OutgoingChannel:
     the acknowledgements go with what is said anyway, and the first announcement with
     the opening."""
     return node.connect(
-        address, listener, beat_s=CHANNEL_BEAT_S, late_acks=True, early=True
+        address, listener, beat_s=BROKER_BEAT_S, late_acks=True, early=True
     )
 
 

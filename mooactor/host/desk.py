@@ -34,13 +34,13 @@ from mooactor.host.history import History, is_meant
 from mooactor.host.printers import Printers
 from mooactor.host.visitors import Visitor
 from mooactor.process.exits import ExitRecord, in_words
+from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
     from mooactor.host.supervised import Supervised
 
 _PATIENCE_S = 1.0  # for processes that are busy
-_GRACE_S = 3.0
 
 
 class Desk:
@@ -70,7 +70,7 @@ class Desk:
         elif op == "logs":
             self._show(channel, message)
         elif op == "stop":
-            self._home.end(_GRACE_S)
+            self._home.end(GRACE_S)
         else:
             channel.close(f"there is no request {op!r:.40}")
 

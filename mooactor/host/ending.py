@@ -40,13 +40,12 @@ from mooactor.process.losses import summary
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.results import Results
 from mooactor.process.poller import Poller
+from mooactor.times import KILLED_S
 
-GRACE_S = 3.0
 #: The time that actors have to stop if the wait for calls has used the grace up.
 _LEAST_S = 1.0
 #: The same after Ctrl-C.
 _HURRIED_S = 0.2
-KILLED_S = 5.0  # in which killed processes are gone
 _LOOK_MS = 50  # the delay until a Ctrl-C is seen
 
 

@@ -27,7 +27,7 @@ from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.formations import Formations
 from mooactor.host.groups import Groups
-from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes
+from mooactor.host.lifetimes import Lifetimes
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
 from mooactor.host.placeless import Placeless
@@ -47,6 +47,7 @@ from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.exits import ExitRecord
+from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
@@ -196,7 +197,7 @@ class Home:
         elif line in self.by_line and not self.by_line[line].ending:
             line.close()  # which a living process takes for the session's end
             process = self.by_line[line].process
-            self.loop.later(STOP_GRACE_S, partial(self._without_line, process))
+            self.loop.later(GRACE_S, partial(self._without_line, process))
 
     def _driver_died(self, driver_process: int) -> None:
         self.loop.unwatch(driver_process)

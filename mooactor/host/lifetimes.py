@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, cast
 from mooactor.errors import Kind
 from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord, Unwanted
+from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
-
-STOP_GRACE_S = 3.0
 
 
 class Lifetimes:
@@ -90,7 +89,7 @@ class Lifetimes:
         self._home.sites.disown(actor, process)
         self._home.ended(actor, record)
 
-    def stop(self, actor: Supervised, grace_s: float = STOP_GRACE_S) -> None:
+    def stop(self, actor: Supervised, grace_s: float = GRACE_S) -> None:
         """Ask it to stop, in any state; it is not restarted. `grace_s`: what it has
         for its own clean-up."""
         self._is_unwanted(actor, "stopped")
@@ -119,7 +118,7 @@ class Lifetimes:
             if gently and owned.process is not None:
                 self._is_unwanted(owned, "owner")
                 loop.post(owned.process.line, {"ev": "stop"})
-                loop.later(STOP_GRACE_S, partial(self.kill, owned, "owner"))
+                loop.later(GRACE_S, partial(self.kill, owned, "owner"))
             else:
                 self.kill(owned, "owner")
 

@@ -21,8 +21,8 @@ from mooactor.host.brokerlink import BrokerLink
 from mooactor.host.census import Census
 from mooactor.host.leaving import farewell
 from mooactor.host.rows import Row
+from mooactor.times import MEMBER_BEAT_S
 
-BEAT_S = 1.0
 TOGETHER_S = 0.05  # changes within this time are announced as one
 _MOST_BROKERS = 16
 
@@ -80,7 +80,7 @@ class Membership:
         self._aliases: set[str] = set()  # other addresses of brokers that have a link
         self._changed = self.closed = False
         self._follow_all()
-        later(BEAT_S, self._beat)
+        later(MEMBER_BEAT_S, self._beat)
 
     @property
     def hosts(self) -> dict[str, Row]:
@@ -117,7 +117,7 @@ class Membership:
     def _beat(self) -> None:
         if self.closed:
             return
-        self.later(BEAT_S, self._beat)
+        self.later(MEMBER_BEAT_S, self._beat)
         row = self.announcement()
         for link in list(self._links.values()):
             link.beat(row)

@@ -43,12 +43,12 @@ from mooactor.host.fields import (
     text,
     texts,
 )
-from mooactor.host.lifetimes import STOP_GRACE_S
 from mooactor.host.program import HAS_ENDED
 from mooactor.host.remote_fields import MOST_OF_A_SEGMENT
 from mooactor.host.supervised import Supervised, death_notice
 from mooactor.host.watching import Watching
 from mooactor.process.exits import ExitRecord
+from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -304,7 +304,7 @@ class Requests:
         grace = message.get("grace")
         if grace == math.inf:
             message = {**message, "grace": LONGEST_S}
-        grace_s = STOP_GRACE_S if grace is None else quantity(message, "grace")
+        grace_s = GRACE_S if grace is None else quantity(message, "grace")
         how = self._home.did(optional(message, "why", str) or HAS_ENDED)
         self._home.lifetimes.shut_down(grace_s, numbers(message, "given_up"), how=how)
 

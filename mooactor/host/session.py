@@ -20,15 +20,7 @@ from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
 from mooactor.host import leftovers
 from mooactor.host.driver_joins import Joining, await_joined
-from mooactor.host.ending import (
-    GRACE_S,
-    KILLED_S,
-    Awaited,
-    Ending,
-    Hurry,
-    ended_by,
-    reason,
-)
+from mooactor.host.ending import Awaited, Ending, Hurry, ended_by, reason
 from mooactor.host.program import HAS_ENDED
 from mooactor.process import files, signals
 from mooactor.process.actor import debugger
@@ -39,6 +31,7 @@ from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
 from mooactor.process.system import MOUNT_PROC, why_no_proc
 from mooactor.tensors.network import Network
+from mooactor.times import GRACE_S, KILLED_S
 
 PRELOADABLE = ("numpy", "torch")
 _AGENT = (

@@ -55,7 +55,7 @@ class Bucket:
         compressed = wire is not None and wire != first.dtype
         self.sent = self.gradients.to(wire) if compressed else self.gradients
         self.result = torch.empty_like(self.sent)
-        #: What rounding has left out of the bytes that were sent so far.
+        #: The rounding errors of the bytes that were sent so far.
         self.error = torch.zeros_like(self.gradients) if compressed else None
         self.views = self._views(self.gradients, parameters)
         self.means = self._views(self.result, parameters)

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 from mooactor import errors
@@ -20,11 +18,7 @@ from mooactor.process.objects.future import Future
 from mooactor.process.objects.handovers import Handovers, placed
 from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.payloads import Payloads
-from mooactor.process.objects.table import LARGE, Stored, size_of
-
-#: So long arguments are kept for a further call that has the same.
-_KEPT_S = 1.0
-_PART_OF_MEMORY = 8
+from mooactor.process.objects.table import Stored
 
 
 class CalleeGone(Exception):
@@ -40,18 +34,11 @@ class Arguments:
         payloads: Payloads,
         handovers: Handovers,
         broadcaster: Broadcaster,
-        later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`later`: call in so many seconds."""
         self._process_id = process_id
         self._payloads = payloads
         self._handovers = handovers
         self._broadcaster = broadcaster
-        self._later = later
-        # Those of the latest call to another host, if they are large: the next one may
-        # have the same, and then they cross once to each host, as a group's do.
-        self._latest: Stored | None = None
-        self._used_at = 0.0
 
     def encode(
         self,
@@ -94,16 +81,6 @@ class Arguments:
         if not (buffers or refs or borrowing):
             return data, flags, NOTHING
         unsent, target = Unsent(), link.process_id
-        once = not (again or refs or borrowing.laid_out)
-        if once and self._may_be_repeated(buffers, target):
-            if borrowing.defines:  # another callee needs the definitions, too
-                borrowing = Borrowing(self._payloads.borrows)
-                whole = (args, kwargs) if kwargs else args
-                data, buffers = borrowing.note(codec.encode, whole)
-            payload, more, unsent = self.prepared(
-                self._repeated(data, buffers, borrowing), link
-            )
-            return payload, flags | more, unsent
         try:
             if buffers:
                 data = self._attached(link, data, buffers, again)
@@ -135,35 +112,6 @@ class Arguments:
             ) from None
         except errors.ActorDied:
             raise CalleeGone from None
-
-    def _may_be_repeated(self, buffers: codec.Buffers, target: int) -> bool:
-        most = self._payloads.plane.memory_limit // _PART_OF_MEMORY
-        return LARGE <= size_of(buffers) <= most and self._broadcaster.may_be_elsewhere(
-            target
-        )
-
-    def _repeated(
-        self, data: bytes, buffers: codec.Buffers, borrowing: Borrowing
-    ) -> Stored:
-        """Those of the latest call, if these are the same; kept for the next one."""
-        latest = self._latest
-        if latest is None or not latest.is_same(data, buffers):
-            self._latest = latest = None  # its memory first
-            latest = Stored(
-                self._payloads, data, buffers, borrowing, flags=envelope.ARGUMENTS
-            )
-        if self._latest is None:
-            self._latest = latest
-            self._later(_KEPT_S, self._forget)
-        self._used_at = perf_counter()
-        return latest
-
-    def _forget(self) -> None:
-        left = self._used_at + _KEPT_S - perf_counter()
-        if self._latest is not None and left > 0:
-            self._later(left, self._forget)
-        else:
-            self._latest = None
 
     def prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int, Unsent]:
         """The payload and the flags of a call with arguments that `prepare` encoded,

@@ -73,7 +73,7 @@ class Wait:
                 yield part
 
     def questions(self, index: int) -> Iterator[Question]:
-        """What to ask the actors that will produce one of the futures."""
+        """Questions for the actors that will produce one of the futures."""
         for call in self.calls_of(index):
             link = call.link
             if link is not None:
@@ -96,7 +96,7 @@ class WaitForRoom:
         self._ends_at = math.inf if deadline is None else deadline
 
     def questions(self, index: int) -> Iterator[Question]:
-        """What to ask the actor; nothing if there is room by now, or one of the calls
+        """A question for the actor; none if there is room by now, or one of the calls
         will end by itself."""
         ids = list(self.link.calls)
         if len(ids) >= self.link.limit and not any(map(self._ends_before, ids)):

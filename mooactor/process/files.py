@@ -272,8 +272,8 @@ def descriptor_limit() -> int:
 
 
 def per_actor_away(stripes: int | None) -> int:
-    """What an actor may need in a process of another host: `PER_ACTOR` of a session
-    of several hosts. `stripes`: of TCP; None: the default."""
+    """Descriptors that an actor may need in a process of another host: `PER_ACTOR` of
+    a session of several hosts. `stripes`: of TCP; None: the default."""
     links = 2 * (1 + (stripes or _MOST_STRIPES))
     return _CALLED + _CALLED_AWAY + links + 1  # and a slab
 

@@ -199,7 +199,7 @@ class Runtime:
             links, sender, payloads, table, self.broadcaster, spans_hosts
         )
         self.arguments = Arguments(
-            self.process_id, payloads, self.handovers, self.broadcaster, self.later
+            self.process_id, payloads, self.handovers, self.broadcaster
         )
         self.deadlocks = DeadlockDetector(
             self.process_id, poller, sender, self._abandon
@@ -432,7 +432,7 @@ class Runtime:
         self.inbound = None
 
     def _settle(self, most_s: float) -> None:
-        """What was sent to processes that are being connected leaves first."""
+        """Records for processes that are being connected leave first."""
         end = perf_counter() + most_s
         self.flush()
         while self.messenger.waiting() and perf_counter() < end:

@@ -2,9 +2,9 @@
 """Signals in the processes of a session.
 
 Some are meant for the program, and reach all processes of its job. A terminal sends
-Ctrl-C, and Slurm, systemd and Kubernetes SIGTERM or SIGHUP, to each of them. What to do
-about it is the program's matter: it may save a checkpoint first, with its actors. So a
-session's agent, zygotes and actors outlive these signals. They end with the program.
+Ctrl-C, and Slurm, systemd and Kubernetes SIGTERM or SIGHUP, to each of them. The
+program decides what to do about it: it may save a checkpoint first, with its actors. So
+a session's agent, zygotes and actors outlive these signals. They end with the program.
 
 At SIGUSR1 a process says on stderr what it is doing, and goes on with it.
 The agent, the zygote and every actor do so, and the driver if the signal has no other

@@ -59,5 +59,5 @@ def _peers(runtime: Runtime) -> list[dict[str, Any]]:
 
 
 def of_actor(server: Server) -> Message:
-    """What this process alone knows of itself, for the agent."""
+    """The facts that this process alone knows of itself, for the agent."""
     return {"mailbox": server.queued(), "memory": resident_bytes()}

@@ -144,7 +144,7 @@ class SharedWork:
 
 
 def filled(slot: Any) -> Any:
-    """What C has put into a slot.
+    """The pointer that C has put into a slot.
 
     Raises:
       RuntimeError: nothing; or the slot's finalizer, which may come before others of

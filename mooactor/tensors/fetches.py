@@ -179,9 +179,9 @@ class Fetch:
 class Imported:
     """One descriptor, which can be imported once; see `Import`.
 
-    A signal handler that raises may cut `result` short at any point. What is here by
-    then is kept, so the next call of it goes on. A handler that waits may call it, too,
-    at any point. Dropping this gives it back.
+    A signal handler that raises may cut `result` short at any point. The parts that
+    are here by then are kept, so the next call of it goes on. A handler that waits may
+    call it, too, at any point. Dropping this gives it back.
     """
 
     __slots__ = (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mooactor.tensors.extension import ffi, lib, missing
+from mooactor.tensors.extension import ffi, lib, missing, why_missing
 from mooactor.tensors.interfaces import listen_address
 
 #: In the order in which they are chosen if several are possible.
@@ -204,6 +204,22 @@ def _has_rdma() -> bool:
         return False
 
 
+_FABRIC_TEXT_BYTES = 8192
+
+
+def probe_fabric() -> tuple[bool, list[str]]:
+    """Whether data can travel by a fabric, and lines that name it or say why not.
+
+    The first line names the library, the second the fabric that is chosen. It loads
+    libfabric, and asks all its providers.
+    """
+    if missing is not None:
+        return False, [why_missing()]
+    text = ffi.new("char[]", _FABRIC_TEXT_BYTES)
+    err = lib.moo_fabric_probe(text, _FABRIC_TEXT_BYTES)
+    return not err, ffi.string(text).decode(errors="replace").splitlines()
+
+
 # -- for C -----------------------------------------------------------------
 
 
@@ -278,7 +294,7 @@ def _devices(gpu_direct: bool | None) -> int:
 
 
 def ports_taken(bind: str, ports: tuple[int, int]) -> str:
-    """What to say where none of these is free; they are the first and the last."""
+    """The message where none of these is free; they are the first and the last."""
     first, last = ports
     return (
         f"all {last - first + 1} ports {first}-{last} of {bind} are taken: give a "

@@ -11,7 +11,6 @@ two states. It may do so right after C has copied gigabytes.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import os
@@ -428,15 +427,6 @@ class DataPlane:
                 self.drop(slot[0])
             raise
 
-    def is_same(self, shared: memoryview, buffer: Buffer) -> bool:
-        """Whether `share` of the buffer would give the same bytes as `shared`."""
-        if type(buffer) is PickleBuffer:
-            buffer = buffer.raw()
-        with ffi.from_buffer(shared) as mine, ffi.from_buffer(buffer) as data:
-            if len(mine) != len(data):
-                return False
-            return not _memcmp(_address(mine), _address(data), len(mine))
-
     def mark_moved(self, address: int) -> bool:
         """Give the shared memory around `address` away with its next export.
 
@@ -500,14 +490,6 @@ def _just(
     ticket: tickets.Ticket, pointer: Any, nbytes: int
 ) -> Iterator[tickets.Ticket]:
     return iter((ticket,))
-
-
-_memcmp = ctypes.CDLL(None).memcmp
-_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-
-
-def _address(data: Any) -> int:
-    return int(ffi.cast("uintptr_t", data))
 
 
 def _check_private(directory: str) -> None:

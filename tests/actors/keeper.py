@@ -30,7 +30,7 @@ def number_in(array: Any) -> int:
 
 
 def holdings() -> dict[str, int]:
-    """What this process has that should come back to nothing."""
+    """Everything that this process has and that should come back to nothing."""
     gc.collect()
     stats = moo.stats()
     memory = stats["memory"]

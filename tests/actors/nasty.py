@@ -86,7 +86,7 @@ ERRORS = (
 
 
 class _Nasty:
-    """What all of them have in common."""
+    """The part that all of them have in common."""
 
     def ok(self, value: Any = None) -> Any:
         return value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whatever code of the user's raises: the call is answered, and the actor lives."""
+"""Code of the user's raises: the call is answered, and the actor lives."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Sees:
             return maps.read()
 
     def in_its_place(self) -> str | None:
-        """What an actor that this one starts gets."""
+        """The devices of an actor that this one starts."""
         other: Any = moo.on(Sees, num_gpus=1).spawn()
         found: str | None = other.gpus()
         moo.kill(other)

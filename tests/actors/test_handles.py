@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a handle refuses, and says what to do instead."""
+"""A handle's refusals say what to do instead."""
 
 from __future__ import annotations
 

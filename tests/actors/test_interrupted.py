@@ -22,14 +22,14 @@ from tests.conftest import eventually
 #: Signals for each operation. Some strike before it is over.
 SIGNALS = 40
 
-# What strikes in a finalizer is lost to the program, as Python has it.
+# A signal in a finalizer is lost to the program, as Python has it.
 pytestmark = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 
 
 class Alarm(Exception):
-    """What the handler raises."""
+    """The handler's exception."""
 
 
 def delays(seed: object) -> Iterator[float]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What does not fit into a message is refused by a sentence, and nobody dies of it."""
+"""A value that does not fit into a message is refused, and nobody dies of it."""
 
 from __future__ import annotations
 

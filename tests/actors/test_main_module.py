@@ -23,13 +23,24 @@ def passes(tmp_path: Path, text: str, *args: str) -> str:
 TRAVELS = """
     import concurrent.futures as futures
     import contextvars, dataclasses, enum, functools, multiprocessing, pickle, sys
-    import threading
+    import os, threading
+    from os import environ
+    from typing import NamedTuple
     import mooactor as moo
 
     LOCK, EVENT = threading.RLock(), threading.Event()
     VAR = contextvars.ContextVar("var", default=5)
     COUNT, TABLE = 0, {"a": 1}
     ALIAS = TABLE
+    MISSING = object()
+    class Local(threading.local):
+        depth = 2
+    LOCAL = Local()
+
+    class Point(NamedTuple):
+        x: int
+        y: int = 2
+        def sum(self): return self.x + self.y
 
     @dataclasses.dataclass(slots=True)
     class Slotted:
@@ -99,6 +110,10 @@ TRAVELS = """
         def calls(self):
             same = TABLE is ALIAS
             return even(6), plus(1), kind(1), kind(""), fib(20), VAR.get(), same
+        def tuples(self, point):
+            return point.sum(), Point(1), LOCAL.depth
+        def environment(self): return environ is os.environ
+        def is_missing(self, x, y=MISSING): return x is y is MISSING
         def state(self): return EVENT.is_set(), LOCK.acquire()
         def count(self): return bump(), bump()
         def functions(self): return bump, (lambda: COUNT), kind
@@ -127,6 +142,10 @@ TRAVELS = """
             except Failed as error:
                 assert error.code == 7
             assert a.calls() == (True, 2, "int", "any", 6765, 5, True)
+            assert a.tuples(Point(3)) == (5, (1, 2), 2)
+            assert type(a.tuples(Point(3))[1]) is Point
+            assert a.environment() and "PATH" in environ
+            assert a.is_missing(MISSING) and not a.is_missing(object())
             assert a.state() == (False, True)
             assert a.count() == (1, 2) and COUNT == 0
             function, reader, dispatch = a.functions()
@@ -390,7 +409,9 @@ def test_modules_of_any_type_go_by_name(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    "context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
+)
 def test_a_data_loader_of_an_actor_has_workers_with_a_dataset_of_the_script(
     context: str, tmp_path: Path
 ) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What belongs to another session fails at once in this one, and says so."""
+"""A part of another session fails at once in this one, and says so."""
 
 from __future__ import annotations
 

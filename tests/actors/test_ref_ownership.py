@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Who holds a value can get it; when nobody does, nothing of it is left anywhere."""
+"""A holder of a value can get it; without holders nothing of it is left."""
 
 from __future__ import annotations
 

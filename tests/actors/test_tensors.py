@@ -129,7 +129,7 @@ def test_data_is_copied_once_or_not_at_all(spawn: Any, group: Any) -> None:
     # A result goes from actor to actor.
     assert copied(lambda: keeps.keep(source.make.remote(BIG, 2.0))) == 0
     assert keeps.total() == 2.0 * BIG
-    # What is made in shared memory is there already.
+    # An array that is made in shared memory is there already.
     array = moo.empty((4, BIG), "float32")
     array[...] = 1
     assert copied(lambda: [keeps.keep(array) for _ in range(3)]) == 0

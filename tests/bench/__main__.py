@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from mooactor.cli.bench import report
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 
 NAMES = (
     *("weights", "network", "fabric", "rings", "environments"),

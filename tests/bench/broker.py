@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A broker of 10 000 hosts, on one core.
 
-Some hundred members join a broker of its own process over real connections. What each
-costs it, in processor time and memory, is measured there. All its threads keep to one
-processor: over two, joins took them a fifth more time. The rest of the 10 000 is
+Some hundred members join a broker of its own process over real connections. The
+cost of each, in processor time and memory, is measured there. All its threads keep to
+one processor: over two, joins took them a fifth more time. The rest of the 10 000 is
 simulated: their announcements go through the same code in this process, which shows
 what a row takes of memory, and how much more time the last ones take than the first.
 The rows below are the sum for 10 000. Beside the joins: as many new connections at raw

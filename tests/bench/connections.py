@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What a connection between two processes of different hosts costs.
+"""The cost of a connection between two processes of different hosts.
 
-A hub on the near host calls some spokes on the far one for the first time. What their
-processes have more afterwards, in descriptors and memory, is the cost of the pairs:
+A hub on the near host calls some spokes on the far one for the first time. The growth
+of their processes, in descriptors and memory, is the cost of the pairs:
 each has a connection in both directions. The handshake is that of libzmq alone.
 """
 

@@ -19,8 +19,9 @@ import numpy as np
 from mooactor.cli.bench.measure import Effort, turn_about
 from mooactor.cli.bench.report import Goal, Row, Skipped
 from mooactor.errors import ActorUnavailable
-from mooactor.tensors.fabrics import BareEndpoint
-from mooactor.tensors.network import Network
+from mooactor.tensors.extension import ffi, lib, missing, why_missing
+from mooactor.tensors.failures import error_for
+from mooactor.tensors.network import Network, probe_fabric
 from mooactor.tensors.plane import DataPlane
 from tests.bench.between import Side, running
 from tests.bench.network import IMPORTER, KEY, OWNER
@@ -30,6 +31,7 @@ PEER = "libfabric"
 STAND_IN = "tcp;ofi_rxm"
 BYTES = 256 << 20
 PIECE = 1 << 20
+_WHY_BYTES = 256
 
 
 def rows(effort: Effort) -> Iterator[Row | Skipped]:
@@ -70,6 +72,57 @@ def _reads(provider: str, effort: Effort) -> Row:
 def _side(role: str, provider: str, folder: str) -> AbstractContextManager[Side]:
     command = [sys.executable, "-m", __name__, role, provider, folder]
     return running(command)
+
+
+class BareEndpoint:
+    """libfabric's own speed: reads as its benchmark `fi_rma_bw` does them.
+
+    The runtime takes no part. Both sides keep a core busy while they work. One thread
+    at a time; all methods release the GIL.
+    """
+
+    def __init__(self, provider: str, size: int) -> None:
+        """Open one with `size` bytes of memory, to be read or to read into.
+
+        Raises:
+          ActorUnavailable: there is no such fabric on this machine.
+          RuntimeError: the data plane does not exist on this platform.
+        """
+        if missing is not None:
+            raise RuntimeError(why_missing()) from missing
+        if not hasattr(lib, "moo_bare_open"):  # built without libfabric
+            raise ActorUnavailable(probe_fabric()[1][0])
+        out, why = ffi.new("moo_bare **"), ffi.new("char[]", _WHY_BYTES)
+        err = lib.moo_bare_open(provider.encode(), size, out, why, _WHY_BYTES)
+        if err == lib.MOO_EUNREACHABLE:
+            raise ActorUnavailable(ffi.string(why).decode(errors="replace"))
+        if err:
+            raise error_for(err, f"cannot open an endpoint of {provider}")
+        self._bare = ffi.gc(out[0], lib.moo_bare_close)
+
+    def offer(self) -> bytes:
+        """The address and key for a reader of this memory."""
+        out = ffi.new("uint8_t[]", lib.MOO_BARE_OFFER_BYTES)
+        if err := lib.moo_bare_offer(self._bare, out):
+            raise error_for(err, "the endpoint has no name")
+        return bytes(ffi.buffer(out))
+
+    def serve(self, until: int) -> None:
+        """Let others read until the descriptor `until` is readable."""
+        lib.moo_bare_serve(self._bare, until)
+
+    def read(self, offer: bytes, piece: int, timeout: float = 60.0) -> None:
+        """Read all of the memory offered, `piece` bytes at a time, 64 under way.
+
+        Raises:
+          RuntimeError: the other side hung up, or `timeout` seconds have passed.
+          ValueError: this is no offer, or one of less memory.
+        """
+        if len(offer) != lib.MOO_BARE_OFFER_BYTES:
+            raise ValueError("this is no offer")
+        err = lib.moo_bare_read(self._bare, offer, piece, int(timeout * 1e3))
+        if err:
+            raise error_for(err, "libfabric's reads failed")
 
 
 # -- one of the two processes ------------------------------------------------------

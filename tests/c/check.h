@@ -76,7 +76,7 @@ __attribute__((constructor)) static void watch_crashes(void)
 }
 #endif
 
-/* What a directory has; it counts descriptors and threads in /proc. */
+/* The number of entries of a directory: in /proc, of descriptors and threads. */
 static inline int entries(const char *path)
 {
     DIR *directory = opendir(path);
@@ -89,7 +89,7 @@ static inline int entries(const char *path)
     return count;
 }
 
-/* What mkdtemp has made, with all that is in it. */
+/* A directory made by mkdtemp, with all that is in it. */
 static inline void remove_directory(const char *path)
 {
     char command[160];

@@ -25,7 +25,7 @@
 /* Emulated networks lose messages, which are sent again after four seconds. */
 #define CONTACT_MS (getenv("TEST_FABRIC_SLOW") ? 15000 : 3000)
 
-/* What an owner says of itself. */
+/* An owner, as it describes itself. */
 struct offer {
     uint8_t name[MOOI_FABRIC_NAME_BYTES];
     size_t name_bytes;

@@ -7,6 +7,7 @@
  */
 #include "check.h"
 #include "plane/net.h"
+#include "plane/peer.h"
 
 #define MB ((size_t)1 << 20)
 #define WAIT_MS 30000

@@ -129,7 +129,7 @@ static void a_call_for_somebody_else_is_refused_on_both_sides(void)
     CHECK(end.connector == MOO_EPROTO && end.acceptor == MOO_EPROTO);
 }
 
-/* What the acceptor makes of these bytes, and the head of its answer. */
+/* The acceptor's result for these bytes, and the head of its answer. */
 static moo_err answer_to(const uint8_t *bytes, size_t length, uint8_t head[8])
 {
     struct mooi_handshake a;
@@ -183,7 +183,7 @@ static void half_a_handshake_is_a_hang_up(void)
         CHECK(answer_to(bytes, length, head) == MOO_EPEER);
 }
 
-/* What was overheard is worth nothing in the next handshake. */
+/* An overheard handshake is worth nothing in the next handshake. */
 static void replayed_bytes_are_refused(void)
 {
     uint8_t bytes[MOOI_HELLO_BYTES + MOOI_PROOF_BYTES], head[8];
@@ -308,7 +308,7 @@ static void a_dial_asks_again_where_nobody_answered(void)
     fill_in(&hole);
 }
 
-/* Who accepts and says nothing is another program, or stopped. */
+/* A peer that accepts and says nothing is another program, or stopped. */
 static void a_patient_dial_comes_back_to_who_was_late(void)
 {
     struct mooi_address address[2];

@@ -72,7 +72,7 @@ static void socket_free(struct socket *socket)
 }
 
 /* The descriptor becomes readable if a receive has found nothing since, and not
- * otherwise; any receive makes it unreadable. Whoever polls too early hangs. */
+ * otherwise; any receive makes it unreadable. A thread that polls too early hangs. */
 static void deliver(struct socket *socket, struct letter *letter)
 {
     uint64_t one = 1;
@@ -105,7 +105,7 @@ static void post(struct socket *socket, uint32_t value)
     deliver(socket, letter);
 }
 
-/* What a message is inside: its letter, NULL for the identity; whether more
+/* The inside of a message: its letter, NULL for the identity; whether more
  * parts follow. */
 struct inside {
     struct letter *letter;
@@ -351,7 +351,7 @@ static void listen_with(struct waiter *waiter, moo_turn *turn)
     pthread_mutex_unlock(&waiter->lock);
 }
 
-/* What the leader does for all; with `turn`, after its wait. */
+/* The leader's work for all; with `turn`, after its wait. */
 static void lead(const moo_turn *turn)
 {
     static atomic_int leaders;

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 
 #include "check.h"
-#include "plane/plane.h"
+#include "plane/route.h"
 #include "core/pages.h"
 
 #define MB ((size_t)1 << 20)

@@ -10,6 +10,8 @@
 
 #include "check.h"
 #include "plane/net.h"
+#include "plane/peer.h"
+#include "plane/source.h"
 #include "tcp_fixture.h"
 
 #define MB ((size_t)1 << 20)
@@ -280,7 +282,7 @@ static void links_lost_at_any_moment_lose_nothing(void)
     run_crowd(&crowd, lose_links);
 }
 
-/* What the importer knows of the owner. */
+/* The importer's source for the owner. */
 static struct mooi_source copy_of_source(moo_plane *to, const moo_plane *from)
 {
     struct mooi_source *source, copy = {0};

@@ -16,7 +16,7 @@
 
 static struct side owner, importer;
 
-/* What the owner's slab 0 has, and as much memory to fetch into. */
+/* The contents of the owner's slab 0, and as much memory to fetch into. */
 static char *memory, *into;
 
 UNWATCHED static void fill(char *at, size_t bytes)
@@ -352,7 +352,7 @@ static int hung_up_on(int fd)
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     char byte[256];
 
-    while (poll(&wait, 1, MOOI_TCP_CONNECT_MS + 5000) == 1)
+    while (poll(&wait, 1, MOOI_CONNECT_MS + 5000) == 1)
         if (recv(fd, byte, sizeof byte, 0) <= 0)
             return 1;
     return 0;

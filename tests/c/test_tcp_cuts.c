@@ -227,8 +227,8 @@ static void cut_now(struct cut *cut)
     cut->lost_ns = pace_lost_ns();
 }
 
-/* What a machine that is behind takes longer: its round trips are slow, too,
- * and a link has more patience then. */
+/* The time that a machine that is behind takes longer: its round trips are
+ * slow, too, and a link has more patience then. */
 static uint64_t allowance_ns(const struct cut *cut)
 {
     uint64_t lost_ns = pace_lost_ns() - cut->lost_ns;

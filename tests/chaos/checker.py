@@ -34,7 +34,7 @@ def _shown(events: list[Event], most: int = 12) -> str:
 
 
 def summary(events: list[Event]) -> str:
-    """What happened, in one line."""
+    """The story in one line."""
     story = Story(events)
     ends = Counter(event.facts.get("error") or "value" for event in story.of("ended"))
     faults = Counter(event.kind for event in story.of("fault"))

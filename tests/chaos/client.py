@@ -23,7 +23,7 @@ def id_of(handle: Any) -> str:
 
 
 def digest(value: Any) -> Any:
-    """What stands for a value in a history: itself, or an array's checksum."""
+    """The sign of a value in a history: itself, or an array's checksum."""
     if isinstance(value, np.ndarray):
         sum_ = zlib.crc32(np.ascontiguousarray(value).view(np.uint8).data)
         return f"{value.dtype}{list(value.shape)}:{sum_:08x}"
@@ -154,7 +154,7 @@ class Client:
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
-    """What a history says of an error."""
+    """The words of a history on an error."""
     return {
         "error": type(error).__name__,
         "delivered": getattr(error, "delivered", None),

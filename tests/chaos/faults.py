@@ -44,7 +44,7 @@ class Injector:
 
     def run(self, faults: list[Fault], seconds: float) -> None:
         """Inject them, each at its time, and return after so many seconds or when the
-        driver has ended. What lasts is undone by then."""
+        driver has ended. Lasting faults are undone by then."""
         start = time.monotonic()
         for fault in faults:
             self._wait(start + fault.at)

@@ -35,7 +35,7 @@ class Remains:
         self._held = {pid: _descriptors(pid) for pid in self._pids}
 
     def after(self) -> list[str]:
-        """What is still there when all had time enough to go; each in a sentence."""
+        """All that is still there after time enough to go; each in a sentence."""
         found: list[str] = []
 
         def is_clean() -> bool:

@@ -265,7 +265,7 @@ def _wrong_counts(given: list[tuple[Call, Event]]) -> Iterator[Violation]:
 
 @rule("refs")
 def refs_have_their_values(story: Story) -> Iterator[Violation]:
-    """Whoever reads a Ref gets its value, or the death of the process that made it."""
+    """A reader of a Ref gets its value, or the death of the process that made it."""
     made = {event.ref: event for event in story.of("made")}
     begun = {event.read: event for event in story.of("reading")}
     for end in story.of("read"):

@@ -165,7 +165,7 @@ def _inode(namespace: str) -> int:
 
 
 def last_words(directory: Path) -> str:
-    """What the driver and the actors have printed in the end: a traceback, say."""
+    """The last output of the driver and the actors: a traceback, say."""
     with contextlib.suppress(OSError):
         lines = (directory / "output").read_text(errors="replace").splitlines()
         return "\n".join(["  the last lines of its output:", *lines[-_LAST_LINES:]])

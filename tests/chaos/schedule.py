@@ -48,7 +48,7 @@ _GAPS_S = (0.2, 1.6)
 
 
 class Fault(NamedTuple):
-    """What happens to whom, so many seconds after the act's load has begun."""
+    """A fault and its victim, so many seconds after the act's load has begun."""
 
     at: float
     kind: str

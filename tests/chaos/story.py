@@ -17,18 +17,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from mooactor.control import channel
+from mooactor import times
 from tests.chaos.history import Event
 
 #: For news of a death and of a restart to reach every process, on a machine that is
 #: busy and whose processes are stopped for a while.
 SLACK_S = 10.0
 #: Hosts that hear nothing of each other for so long are dead to each other.
-PATIENCE_S = channel.PATIENCE_S
-#: What they need to find each other again. Silences with less between them are one.
+PATIENCE_S = times.CHANNEL_SILENCE_S
+#: The time they need to find each other again. Silences with less between them are one.
 RECOVERY_S = 1.0
-#: What they need more where packets get lost: of a connection's first packets two are
-#: said again after 0.2 and 0.4 s. Two of 100 then do not come within 0.7 s, here.
+#: The time they need more where packets get lost: two of a connection's first packets
+#: are said again after 0.2 and 0.4 s. Two of 100 then do not come within 0.7 s, here.
 LOSSY_S = 0.6
 #: A silence up to this must do no harm.
 HARMLESS_S = PATIENCE_S - RECOVERY_S / 2
@@ -310,5 +310,5 @@ def _ends_session(fault: Event) -> bool:
 
 
 def value_of(event: Event) -> Any:
-    """What an event says that a value was."""
+    """The value according to an event."""
     return event.facts.get("value")

@@ -33,7 +33,7 @@ from tests.processes import Process
 
 
 class Setting(NamedTuple):
-    """What a participant must know of the run."""
+    """The part of the run that a participant must know."""
 
     directory: str  # of the histories
     hosts: dict[int, str]  # by the inode of the network namespace

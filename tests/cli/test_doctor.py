@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.cli import main
-from mooactor.cli.doctor import kernel, rebuild, report, software, transports
-from mooactor.cli.doctor.finding import broken, ok
+from mooactor.cli import doctor, main
+from mooactor.cli.doctor import broken, ok
 from mooactor.errors import ActorUnavailable
-from mooactor.tensors import fabrics, limits
+from mooactor.tensors import limits, network
 
 
 @pytest.mark.slow
@@ -23,7 +22,7 @@ def test_a_machine_that_runs_these_tests_is_healthy(
 ) -> None:
     assert main(["doctor", "--json"]) == 0
     findings = {f["name"]: f for f in json.loads(capsys.readouterr().out)}
-    assert len(findings) == len(report.CHECKS)
+    assert len(findings) == len(doctor.CHECKS)
     for essential in ("memfd", "pidfd", "C data plane", "an actor"):
         assert findings[essential]["state"] == "ok"
     assert all(f["remedy"] for f in findings.values() if f["state"] == "slow")
@@ -33,12 +32,12 @@ def test_what_is_broken_sets_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checks = (lambda: ok("one", "fine"), lambda: broken("two", "gone", "mend it"))
-    monkeypatch.setattr(report, "CHECKS", checks)
-    assert report.run() == 1
+    monkeypatch.setattr(doctor, "CHECKS", checks)
+    assert main(["doctor"]) == 1
     printed = capsys.readouterr().out
     assert "broken  two" in printed
     assert "→ mend it" in printed
-    assert printed.endswith(f"{report.VERDICTS['broken']}\n")
+    assert printed.endswith(f"{doctor.VERDICTS['broken']}\n")
 
 
 def test_elsewhere_than_on_linux_it_stops_at_that(
@@ -48,7 +47,7 @@ def test_elsewhere_than_on_linux_it_stops_at_that(
     assert main(["doctor"]) == 1
     _, remedy, verdict = capsys.readouterr().out.splitlines()
     assert remedy.strip() == "→ run it on Linux (a virtual machine will do)"
-    assert verdict == report.VERDICTS["broken"]
+    assert verdict == doctor.VERDICTS["broken"]
 
 
 def test_a_kernel_without_memfd_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,20 +55,20 @@ def test_a_kernel_without_memfd_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(os, "memfd_create", refuse)
-    finding = kernel.memfd()
+    finding = doctor.memfd()
     assert finding.state == "broken"
     assert "Function not implemented" in finding.detail
 
 
 def test_few_descriptors_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1024))
-    finding = kernel.open_files()
+    finding = doctor.open_files()
     assert finding.state == "slow"
     assert "1024 for each process" in finding.detail  # which a session raises it to
     assert "112 actors" in finding.detail
     assert "hard limit" in finding.remedy
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
-    assert kernel.open_files().state == "ok"
+    assert doctor.open_files().state == "ok"
 
 
 def test_a_long_temporary_directory_cannot_hold_sockets(
@@ -77,8 +76,8 @@ def test_a_long_temporary_directory_cannot_hold_sockets(
 ) -> None:
     deep = tmp_path / ("d" * 80)
     deep.mkdir()
-    monkeypatch.setattr(kernel.tempfile, "gettempdir", lambda: str(deep))
-    assert kernel.directory().state == "broken"
+    monkeypatch.setattr(doctor.tempfile, "gettempdir", lambda: str(deep))
+    assert doctor.directory().state == "broken"
 
 
 def test_the_doctor_sees_the_memory_that_the_runtime_takes_half_of(
@@ -93,16 +92,16 @@ def test_the_doctor_sees_the_memory_that_the_runtime_takes_half_of(
     monkeypatch.setattr(limits, "_cgroup_paths", lambda _: iter([inner]))
     reach = limits.memory_in_reach()
     assert reach == min(3 << 30, limits.memory_of_machine())
-    assert kernel.memory().detail.startswith(f"{reach / 2**30:.1f} GiB")
+    assert doctor.memory().detail.startswith(f"{reach / 2**30:.1f} GiB")
 
 
 def test_a_missing_extension_says_how_to_build_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(software, "EXTENSION", "mooactor.tensors._absent")
-    finding = software.extension()
+    monkeypatch.setattr(doctor, "EXTENSION", "mooactor.tensors._absent")
+    finding = doctor.extension()
     assert finding.state == "broken"
-    assert finding.remedy.endswith(rebuild.command())
+    assert finding.remedy.endswith(doctor.rebuild_command())
 
 
 @pytest.mark.parametrize(
@@ -119,8 +118,8 @@ def test_how_cuda_tensors_cross_is_tried_and_said(
     if find_spec("torch") is None:
         pytest.skip("torch is not installed")
     answers = {"-c": "True 13.0", "-m": tried}
-    monkeypatch.setattr(software, "_output", lambda _, how, what: answers[how])
-    finding = software.cuda()
+    monkeypatch.setattr(doctor, "_output", lambda _, how, what: answers[how])
+    finding = doctor.cuda()
     assert finding.state == state
     assert says in finding.detail
 
@@ -129,7 +128,7 @@ def test_how_cuda_tensors_cross_is_tried_and_said(
 
 
 def test_shared_memory_and_tcp_are_tried() -> None:
-    for check in (transports.shared_memory, transports.tcp):
+    for check in (doctor.shared_memory, doctor.tcp):
         finding = check()
         assert finding.state == "ok"
         assert "4 MiB" in finding.detail
@@ -139,8 +138,8 @@ def test_without_rdma_the_reason_is_given_and_nothing_is_broken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines = ["libfabric 1.17 (libfabric.so.1)", "it offers no RDMA"]
-    monkeypatch.setattr(fabrics, "probe", lambda: (False, lines))
-    finding = transports.rdma()
+    monkeypatch.setattr(network, "probe_fabric", lambda: (False, lines))
+    finding = doctor.rdma()
     assert finding.state == "note"
     assert finding.detail == "; ".join(lines)
 
@@ -149,9 +148,9 @@ def test_a_device_that_cannot_be_used_has_a_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "mlx5_0").touch()
-    monkeypatch.setattr(transports, "INFINIBAND", tmp_path)
-    monkeypatch.setattr(fabrics, "probe", lambda: (False, ["no libfabric"]))
-    finding = transports.rdma()
+    monkeypatch.setattr(doctor, "INFINIBAND", tmp_path)
+    monkeypatch.setattr(network, "probe_fabric", lambda: (False, ["no libfabric"]))
+    finding = doctor.rdma()
     assert finding.remedy.startswith("mlx5_0 could be used: apt-get install libfabric1")
 
 
@@ -159,11 +158,13 @@ def test_a_fabric_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: str) -> float:
         raise ActorUnavailable("no such device")
 
-    monkeypatch.setattr(fabrics, "probe", lambda: (True, ["libfabric 2", "verbs: mlx"]))
-    monkeypatch.setattr(transports, "_cross", lambda *_: 0.001)
-    assert transports.rdma().state == "ok"
-    monkeypatch.setattr(transports, "_cross", refuse)
-    assert "no such device" in transports.rdma().detail
+    monkeypatch.setattr(
+        network, "probe_fabric", lambda: (True, ["libfabric 2", "verbs: mlx"])
+    )
+    monkeypatch.setattr(doctor, "_cross", lambda *_: 0.001)
+    assert doctor.rdma().state == "ok"
+    monkeypatch.setattr(doctor, "_cross", refuse)
+    assert "no such device" in doctor.rdma().detail
 
 
 def test_what_would_be_chosen_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,5 +175,5 @@ def test_what_would_be_chosen_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         ("tcp ib", "broken", "'ib' is not a transport"),
     ):
         monkeypatch.setenv("MOOACTOR_TRANSPORT", said)
-        finding = transports.chosen()
+        finding = doctor.chosen()
         assert finding.state == state and says in finding.detail

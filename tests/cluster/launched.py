@@ -117,7 +117,7 @@ class Launched:
         return self._err.read_text()
 
     def descendants(self) -> list[Process]:
-        """What it has started here."""
+        """The processes that it has started here."""
         return Process.of(self.process.pid).descendants()
 
     def says(self, text: str) -> bool:

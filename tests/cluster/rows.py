@@ -10,8 +10,8 @@ from mooactor.control.envelope import VERSION
 
 
 def row(name: str, node: str = "", **more: Any) -> dict[str, Any]:
-    """What a host of this name announces; by default its node is the only one of that
-    name."""
+    """The announcement of a host of this name; by default its node is the only one of
+    that name."""
     amounts = {"cpus": 4, "gpus": 1, "memory": 8 << 30}
     return {
         "name": name,

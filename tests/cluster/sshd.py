@@ -86,7 +86,7 @@ class Servers:
         environment: Mapping[str, str] = {},
     ) -> None:
         """Start a server that the client calls `name`, with the words `on` before its
-        command. Whatever it starts has these variables."""
+        command. All that it starts has these variables."""
         pairs = " ".join(f'"{name}={value}"' for name, value in environment.items())
         variables = f"SetEnv {pairs}" if pairs else ""
         while not (port := self._start(name, address, on, variables)):
@@ -121,7 +121,7 @@ class Servers:
         return 0
 
     def sessions(self, name: str) -> list[Process]:
-        """What the server has for each of its connections."""
+        """The processes of the server, one for each of its connections."""
         below = Process.of(self._running[name].pid).descendants()
         return [process for process in below if process.name().startswith("sshd")]
 

@@ -172,7 +172,7 @@ def test_a_stand_by_says_once_what_is_with_the_first_broker_and_stays_without_it
 
 
 def test_of_two_ways_to_one_broker_the_one_that_is_kept_has_told_all_members() -> None:
-    """Whatever comes in between: their words and lists come in any order."""
+    """Whether this comes in between or not, words and lists come in any order."""
     for order in set(itertools.permutations(["a", "a", "b", "b"])):
         opened: dict[str, Any] = {}
         channels: dict[str, Any] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What ``moo.init`` and hosts make of brokers that refuse, or that are not there."""
+"""``moo.init`` and hosts, beside brokers that refuse, or that are not there."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def driver(
 
 
 def said_by(cluster: Cluster, program: Command) -> str:
-    """What a driver has printed in the end."""
+    """The output of a driver, in the end."""
     assert cluster.until(lambda: program.ended, 60), program.text()
     assert program.wait() == 0, program.text()
     return "".join(program.out)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mooactor.control import envelope
 from tests.cluster.conftest import Launch
 from tests.cluster.launched import LEAVES, REPORT, Launched, failure
 from tests.conftest import eventually
@@ -88,8 +89,8 @@ def python_without_mooactor(folder: Path, version: str | None) -> str:
 @pytest.mark.parametrize(
     ("version", "sources", "said"),
     [
-        (None, False, "has no mooactor: install it there"),
-        ("0.0.1", False, "has a mooactor that speaks version unknown of the wire"),
+        (None, False, "No module named mooactor; install mooactor and what it needs"),
+        ("0.0.1", False, "No module named mooactor.__main__; "),
         (None, True, "ModuleNotFoundError: No module named "),
     ],
 )
@@ -102,6 +103,23 @@ def test_an_interpreter_without_what_is_needed_is_named(
     sentence = failure(run)
     assert sentence.startswith("host localhost did not start: ") and said in sentence
     assert "--python" in sentence
+
+
+@pytest.mark.slow
+def test_a_host_that_speaks_another_version_of_the_wire_is_named(
+    launch_here: Launch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "patched"
+    folder.mkdir()
+    text = f"import {envelope.__name__} as wire\nwire.VERSION = 99\n"
+    (folder / "sitecustomize.py").write_text(text)
+    # The broker has the launcher's own path, and not the program's variables.
+    run = launch_here("--local-only", "--env", f"PYTHONPATH={folder}", script="1 / 0")
+    said = failure(run)
+    assert said.startswith(
+        "host localhost did not start: the broker at tcp://127.0.0.1"
+    )
+    assert "version 99" in said
 
 
 @pytest.mark.slow

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is written for Slurm and for Kubernetes."""
+"""The files for Slurm and for Kubernetes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def manifest(capsys: pytest.CaptureFixture[str]) -> Manifest:
 
 @pytest.fixture
 def batch(capsys: pytest.CaptureFixture[str]) -> Batch:
-    """What ``mooactor slurm`` would submit."""
+    """The script that ``mooactor slurm`` would submit."""
 
     def batch(*words: str) -> str:
         assert main(["slurm", "--dry-run", *words]) == 0
@@ -63,7 +63,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
 
 
 def pod_of(objects: Objects) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the job starts, and the only container of it."""
+    """The pod that the job starts, and its only container."""
     pod = objects["Job"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     return pod, container
@@ -97,21 +97,24 @@ def test_the_check_of_manifests_finds_faults(manifest: Manifest) -> None:
         assert fault in said
 
 
-def test_memory_is_written_as_kubernetes_reads_it(
-    manifest: Manifest, refusal: Refusal
+def test_an_amount_of_memory_has_a_unit(
+    manifest: Manifest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for said, quantity in {
-        "64GB": "64G",
-        "64Gi": "64Gi",
-        "1.5 GiB": "1536Mi",
-        "2T": "2Ti",
-        "1001": "1001",
+    for said, amount in {
+        "64GB": 64 * 10**9,
+        "64Gi": 64 << 30,
+        "1.5 GiB": 3 << 29,
+        "2T": 2 << 40,
+        "1001": 1001,
     }.items():
         _, container = pod_of(manifest("--hosts", "2", "--memory", said, "a.py"))
-        assert container["resources"]["limits"] == {"memory": quantity}
-    for said in ("lots", "64XB", "-1GB", "inf", "1e999", ""):
-        why = refusal(*IMAGE, "--hosts", "2", f"--memory={said}", "a.py")
-        assert f"--memory {said!r} is no amount" in why
+        assert container["resources"]["limits"] == {"memory": str(amount)}
+    for command in ((*IMAGE, "--hosts", "2"), ("host", "--join", "a")):
+        for said in ("lots", "64XB", "-1GB", "inf", "1e999", "1e30", ""):
+            with pytest.raises(SystemExit):
+                main([*command, f"--memory={said}", "a.py"])
+            said = f"argument --memory: {said!r} is no amount"
+            assert said in capsys.readouterr().err
 
 
 def test_the_pods_of_a_manifest_find_each_other(manifest: Manifest) -> None:

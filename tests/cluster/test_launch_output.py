@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the program of another host prints, on the launcher's stdout."""
+"""The output of a program on another host, on the launcher's stdout."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_the_other_hosts_stay_while_the_program_saves_at_the_end_of_a_job(
     first = start(SAVES.format(file=str(file)), task(0), *grace)
     further = start("", task(1), *grace)
     assert first.says("up"), first.err + further.err
-    # What it forks has its words, too.
+    # Its forks have its words, too.
     named = (p for p in further.descendants() if " --name n2" in p.command())
     host = min(named, key=lambda process: (process.started, process.pid))
     file.write_text(str(host.pid))

@@ -66,7 +66,7 @@ def runs(folder: Path) -> list[str]:
 def test_srun_starts_the_program_once_and_its_exit_code_is_the_programs(
     cluster: Environment, tmp_path: Path, mpi: str
 ) -> None:
-    """Whatever MPI it serves otherwise: a cluster's MpiDefault."""
+    """With any MPI that it serves otherwise: a cluster's MpiDefault."""
     script = REPORT + "report()\nraise SystemExit(3)"
     done = srun(cluster, tmp_path, script, f"--mpi={mpi}")
     assert done.returncode == 3, done.stderr
@@ -125,7 +125,7 @@ def submit(cluster: Environment, folder: Path, script: str, *words: str) -> str:
 
 
 def job(cluster: Environment, number: str) -> dict[str, str]:
-    """What Slurm says of a job."""
+    """The state of a job, by Slurm."""
     asked = ["scontrol", "show", "job", "--oneliner", number]
     done = subprocess.run(asked, env=cluster, capture_output=True, text=True)
     return dict(f.split("=", 1) for f in done.stdout.split() if "=" in f)

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import mooactor
 from mooactor.cluster.launch import job, plan, ranks, ssh, starter
 from mooactor.cluster.launch.job import Meeting
 from mooactor.cluster.launch.plan import LaunchError, Target
 from mooactor.cluster.launch.ranks import Rank
-from mooactor.control import envelope, frames
 from tests.cluster.launched import ROOT
 
 HOSTS = {
@@ -280,8 +278,3 @@ def test_an_interpreter_that_is_too_old_is_named() -> None:
     said = done.stderr.decode()
     assert said.startswith(f"{starter.FAILED}{sys.executable} is Python 3.")
     assert "--python" in said and "\n" not in line and "'" not in line
-
-
-def test_the_version_of_the_wire_is_found_without_an_import() -> None:
-    wire = starter.wire_of(str(Path(mooactor.__file__).parent))
-    assert wire == f"{envelope.VERSION}.{frames.WIRE}"

@@ -15,9 +15,9 @@ import pytest
 from mooactor.control import addresses
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
-from mooactor.control.outgoing import SHORTEST_CONNECT_MS
 from mooactor.control.reliable import PIECE_BYTES
-from mooactor.control.sockets import CONNECT_MS, Sockets
+from mooactor.control.sockets import Sockets
+from mooactor.times import CONNECT_MS, SHORTEST_CONNECT_MS
 from tests.control.nodes import Echo, Recorder, node, together
 from tests.marks import slow
 

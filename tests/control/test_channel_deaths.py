@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from mooactor.control.channel import PATIENCE_S, Channel
+from mooactor.control.channel import Channel
 from mooactor.control.node import Node
 from mooactor.errors import MooError
+from mooactor.times import CHANNEL_SILENCE_S
 from tests.control.nodes import (
     SECRET,
     Recorder,
@@ -105,7 +106,7 @@ def test_a_process_that_is_stopped_or_busy_for_some_seconds_is_not_dead(
         os.kill(remote.pid, signal.SIGCONT)
     talk.finish()  # its connection may be another one, which had to be admitted
     remote.write(hold=True)  # libzmq's thread speaks for its Python
-    talk.go_on(PATIENCE_S + 1)
+    talk.go_on(CHANNEL_SILENCE_S + 1)
     remote.write(go_on=True)
     talk.finish()
 
@@ -120,7 +121,7 @@ def test_a_process_that_is_stopped_is_given_up_within_three_seconds_and_told_so(
     try:
         start = time.monotonic()
         assert here.run_until(lambda: mine.closed, 20)
-        assert PATIENCE_S - 1 < mine.closed_at - start < 3.0
+        assert CHANNEL_SILENCE_S - 1 < mine.closed_at - start < 3.0
         assert mine.closed == [channel.why]
         assert "nothing was heard" in mine.closed[0]
     finally:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mooactor.control.channel import PATIENCE_S, Channel
+from mooactor.control.channel import Channel
 from mooactor.control.node import Node
+from mooactor.times import CHANNEL_SILENCE_S
 from tests.conftest import at_best
 from tests.control.nodes import Recorder, Remote, introduced, node
 from tests.control.test_channel_deaths import Talk
@@ -78,10 +79,10 @@ def test_both_sides_of_a_cut_close_after_the_patience_and_the_channel_stays_clos
         assert here.run_until(lambda: mine.closed, 20)
         there = closed_there(remote)
     assert mine.closed == [
-        f"nothing was heard of {channel.address} for {PATIENCE_S:g} s"
+        f"nothing was heard of {channel.address} for {CHANNEL_SILENCE_S:g} s"
     ]
     for when in (mine.closed_at, there):
-        assert PATIENCE_S - 0.7 < when - start < 2 * PATIENCE_S
+        assert CHANNEL_SILENCE_S - 0.7 < when - start < 2 * CHANNEL_SILENCE_S
     fresh = Recorder()
     here.connect(remote.address, fresh).post({"n": 1})
     assert here.run_until(lambda: fresh.messages, 20)

@@ -9,14 +9,14 @@ import threading
 
 import pytest
 
-from mooactor.control import fingerprints
+from mooactor.control import addresses, fingerprints
 from mooactor.control.addresses import has_ipv6
-from mooactor.control.channel import PATIENCE_S
 from mooactor.control.clock import REAL
 from mooactor.control.fingerprints import Answers
 from mooactor.control.node import Node
 from mooactor.control.secret import TURNED_DOWN
 from mooactor.testing import VirtualClock
+from mooactor.times import CHANNEL_SILENCE_S
 from tests.control.nodes import Recorder, node, together
 from tests.control.test_fuzz import mutate
 
@@ -81,7 +81,7 @@ def test_one_that_hangs_up_before_it_greets_may_have_any_key() -> None:
             channel = one.connect(f"tcp://127.0.0.1:{server.getsockname()[1]}", mine)
             assert together([one], lambda: channel._obstacle == TURNED_DOWN)
             clock.drive(one.due, one.serve)
-            clock.advance(PATIENCE_S + 0.1)
+            clock.advance(CHANNEL_SILENCE_S + 0.1)
         finally:
             server.shutdown(socket.SHUT_RDWR)
             tunnel.join()
@@ -130,3 +130,23 @@ def _received(asker: socket.socket) -> bool:
         return asker.recv(999)[16:].hex() == THEIRS
     except BlockingIOError:
         return False
+
+
+def test_a_name_may_stand_for_hosts_of_which_only_one_has_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = ["127.0.0.1", "127.0.0.2"]
+    monkeypatch.setattr(addresses, "look_up", lambda host, port, found: found(both))
+    theirs = Recorder()
+    with (
+        node(OTHER) as one,
+        node() as wrong,
+        node(OTHER, bind="127.0.0.2", port=wrong.port) as right,
+    ):
+        wrong.tell_fingerprint(lambda *news: None)
+        right.accept = theirs.accept
+        channel = one.connect(f"tcp://both:{wrong.port}", Recorder())
+        nodes = (one, wrong, right)
+        assert together(nodes, lambda: channel._hosts == ["127.0.0.2"])
+        assert together(nodes, lambda: channel.peer == right.id)
+    assert len(theirs.channels) == 1

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from mooactor.control import frames
-from mooactor.control.channel import LINGER_S, PATIENCE_S, Channel, Terms
-from mooactor.control.node import BEAT_S
+from mooactor.control.channel import LINGER_S, Channel, Terms
 from mooactor.control.sockets import unnoticed_s
 from mooactor.testing import VirtualClock
+from mooactor.times import CHANNEL_BEAT_S, CHANNEL_SILENCE_S
 from tests.control.nodes import Recorder, free_port, node, router, together
 
 ADDRESS = "tcp://10.0.0.7:4431"
@@ -38,7 +38,7 @@ class Bare(Channel):
 class World:
     """The node of one channel."""
 
-    def __init__(self, beat_s: float = BEAT_S) -> None:
+    def __init__(self, beat_s: float = CHANNEL_BEAT_S) -> None:
         self.clock, self.mine, self.wire = VirtualClock(1000.0), Recorder(), Wire()
         self.channel = Bare(self, b"a key...", ADDRESS, Terms(beat_s))
         self.channel._listener = self.mine
@@ -71,12 +71,12 @@ def test_the_end_of_a_silent_side_is_known_within_three_seconds() -> None:
     # As docs/hosts.md promises. A quarter of a second more than TCP_MAXRT is what the
     # kernel may take where one direction only is dead: it looks when it sends again,
     # after ever longer pauses.
-    assert max(PATIENCE_S, unnoticed_s(BEAT_S)) + 0.25 < 3.0
+    assert max(CHANNEL_SILENCE_S, unnoticed_s(CHANNEL_BEAT_S)) + 0.25 < 3.0
 
 
 def test_a_side_that_never_answers_is_given_up_after_the_patience() -> None:
     world = World()
-    assert world.ends_in(PATIENCE_S)
+    assert world.ends_in(CHANNEL_SILENCE_S)
     assert world.channel.due() is None
 
 
@@ -92,8 +92,8 @@ def test_the_patience_begins_when_the_lost_connection_last_stood_for_certain() -
     world.connect()
     world.clock.advance(50.0)
     world.channel.lost()
-    assert world.channel.silent_s == pytest.approx(unnoticed_s(BEAT_S))
-    assert world.ends_in(PATIENCE_S - unnoticed_s(BEAT_S))
+    assert world.channel.silent_s == pytest.approx(unnoticed_s(CHANNEL_BEAT_S))
+    assert world.ends_in(CHANNEL_SILENCE_S - unnoticed_s(CHANNEL_BEAT_S))
 
 
 def test_without_heartbeats_the_patience_begins_with_what_was_heard_last() -> None:
@@ -104,7 +104,7 @@ def test_without_heartbeats_the_patience_begins_with_what_was_heard_last() -> No
     world.clock.advance(1.0)
     assert world.channel.silent_s == pytest.approx(1.0)
     world.channel.lost()
-    assert world.ends_in(PATIENCE_S - 1.0)
+    assert world.ends_in(CHANNEL_SILENCE_S - 1.0)
 
 
 def test_of_a_long_silence_the_end_is_told_with_the_break() -> None:
@@ -121,7 +121,7 @@ def test_a_connection_that_comes_in_time_ends_the_patience() -> None:
         world.connect()
         world.clock.advance(10.0)
         world.channel.lost()
-        world.clock.advance(PATIENCE_S - unnoticed_s(BEAT_S) - 0.01)
+        world.clock.advance(CHANNEL_SILENCE_S - unnoticed_s(CHANNEL_BEAT_S) - 0.01)
     world.connect()
     world.clock.advance(10.0)
     assert world.channel.is_open and world.mine.closed == []
@@ -133,7 +133,7 @@ def test_what_comes_late_over_a_lost_connection_is_no_sign_of_being_heard() -> N
     world.channel.lost()
     world.clock.advance(1.0)
     world.hear()
-    assert world.ends_in(PATIENCE_S - unnoticed_s(BEAT_S) - 1.0)
+    assert world.ends_in(CHANNEL_SILENCE_S - unnoticed_s(CHANNEL_BEAT_S) - 1.0)
 
 
 def test_what_was_posted_before_a_close_has_a_second_to_leave() -> None:
@@ -156,11 +156,12 @@ def test_where_nobody_listens_that_is_said_when_the_patience_is_over() -> None:
         address = f"tcp://127.0.0.1:{free_port()}"
         channel = one.connect(address, mine)
         assert one.run_until(lambda: channel.refused, 20)
-        clock.advance(PATIENCE_S - 0.01)
+        clock.advance(CHANNEL_SILENCE_S - 0.01)
         assert mine.closed == []
         clock.advance(0.02)
+    patience = f"within {CHANNEL_SILENCE_S:g} s"
     assert mine.closed == [
-        f"no answer from {address} within {PATIENCE_S:g} s: nothing listens there"
+        f"no answer from {address} {patience}: nothing listens there"
     ]
 
 
@@ -169,7 +170,7 @@ def test_an_unknown_name_is_named() -> None:
     with node(clock=clock) as one:
         clock.drive(one.due, one.serve)
         one.connect("tcp://no-such-host.invalid:4431", mine)
-        clock.advance(PATIENCE_S)
+        clock.advance(CHANNEL_SILENCE_S)
     assert "no address was found for the name no-such-host.invalid" in mine.closed[0]
 
 
@@ -181,7 +182,7 @@ def test_another_key_gets_nowhere() -> None:
         channel.post({"n": 1})
         assert together((one, other), lambda: "another key" in channel._obstacle)
         clock.drive(one.due, one.serve)
-        clock.advance(PATIENCE_S)
+        clock.advance(CHANNEL_SILENCE_S)
         assert other.statistics()["handshakes_admitted"] == 0
     assert "holds another key" in mine.closed[0]
     assert theirs.channels == []
@@ -195,7 +196,7 @@ def test_of_a_channel_that_never_stands_nothing_was_sent() -> None:
         channel = one.connect(there.address, mine)
         channel.post({"n": 1})
         assert together([one], lambda: there.kinds() == [frames.HELLO])
-        clock.advance(PATIENCE_S)
+        clock.advance(CHANNEL_SILENCE_S)
         assert mine.closed
         assert together([one], lambda: not one.channels())
         assert set(there.kinds()) == {frames.HELLO} and not channel.peer

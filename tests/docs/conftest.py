@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What kernels of notebooks need around them."""
+"""The surroundings that kernels of notebooks need."""
 
 from __future__ import annotations
 

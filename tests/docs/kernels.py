@@ -51,7 +51,7 @@ class Cell:
 
     @property
     def printed(self) -> str:
-        """What stands below it so far: its own output, and that of actors."""
+        """The text below it so far: its own output, and that of actors."""
         found = self._notebook.outputs
         return "".join(output.get("text", "") for output in found)
 
@@ -94,11 +94,11 @@ class Kernel:
         return await self.start(source).end()
 
     async def interrupt(self) -> None:
-        """What the stop button does: SIGINT for the kernel and all its children."""
+        """The stop button: SIGINT for the kernel and all its children."""
         await self._client.km.interrupt_kernel()
 
     async def restart(self) -> None:
-        """What the restart button does: a new kernel, without any variable."""
+        """The restart button: a new kernel, without any variable."""
         await self._client.km.restart_kernel(now=True)
         await self._client.kc.wait_for_ready(60)
 
@@ -113,7 +113,7 @@ async def begin(kernel: Kernel, address: str | None = None) -> None:
 
 
 def client(notebook: Any, directory: Path) -> Any:
-    """What executes the notebook, in a kernel that works in `directory`."""
+    """An executor of the notebook, in a kernel that works in `directory`."""
     resources = {"metadata": {"path": str(directory)}}
     return nbclient.NotebookClient(notebook, timeout=60, resources=resources)
 
@@ -127,7 +127,7 @@ async def kernel(directory: Path) -> AsyncIterator[Kernel]:
 
 
 def story(directory: Path, told: Callable[[Kernel], Coroutine[Any, Any, None]]) -> None:
-    """What a user does with one kernel, which ends with it."""
+    """A user with one kernel, which ends with it."""
 
     async def tell() -> None:
         async with kernel(directory) as opened:

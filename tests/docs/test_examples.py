@@ -49,7 +49,7 @@ def run(
     on: Sequence[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> str:
-    """What it prints. `on`: the words before a command that make it run on a host."""
+    """Its output. `on`: the words before a command that make it run on a host."""
     environment = {
         **environment,
         "PYTHONPATH": str(ROOT),

@@ -75,7 +75,7 @@ def ready(command: Command, begins: str) -> str:
 
 
 async def prints_appear(kernel: Kernel, directory: Path, text: str, how: str) -> None:
-    """What the far actor prints stands below the cell that runs meanwhile."""
+    """The far actor's output stands below the cell that runs meanwhile."""
     cell = kernel.start(SPEAK.format(text=text, await_=how))
     await cell.shows(f") {text}")
     (directory / text).touch()

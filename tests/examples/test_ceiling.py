@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a machine could do if it did nothing else; a run of the example measures it,
+"""The speed of a machine that did nothing else; a run of the example measures it,
 see tests/examples/test_impala_runs.py."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Who does what on a machine of so many cores and GPUs."""
+"""The work of each process on a machine of so many cores and GPUs."""
 
 from __future__ import annotations
 

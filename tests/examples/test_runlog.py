@@ -25,7 +25,7 @@ def rows(directory: Path) -> list[dict[str, str]]:
 
 
 def shown(directory: Path) -> list[tuple[int, float]]:
-    """What TensorBoard shows of the returns."""
+    """The returns as TensorBoard shows them."""
     events = EventAccumulator(str(directory)).Reload().Scalars("episode_return")
     return [(event.step, event.value) for event in events]
 

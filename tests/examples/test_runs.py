@@ -106,7 +106,7 @@ class Program:
 def test_neither_actors_nor_children_keep_a_directory(
     spawn: Callable[..., Any], saved: Path
 ) -> None:
-    """What outlives a program that is killed."""
+    """The state that outlives a program that is killed."""
     run = open_run(saved, resume=True)
     spawn(Program).ready()
     with subprocess.Popen(["sleep", "60"], close_fds=False) as child:

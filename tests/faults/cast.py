@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is under way when a fault strikes, and the table of how it ends.
+"""The operations under way when a fault strikes, and the table of how it ends.
 
 A table has a line for each fault and a column for each operation:
 
@@ -132,7 +132,7 @@ class Scene:
         new.rename(self._order)
 
     def go_on(self) -> None:
-        """What is still there goes on to its end."""
+        """All that is still there goes on to its end."""
         self._gate.touch()
         if not self._order.exists():
             self.order("go_on")

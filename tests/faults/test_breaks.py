@@ -189,7 +189,7 @@ def test_a_flood_and_many_breaks_lose_no_call_in_silence_and_run_none_twice(
 def test_one_that_cannot_be_reached_for_long_is_given_up_until_it_can(
     two: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for which in ("PATIENCE_S", "BUSY_PATIENCE_S"):
+    for which in ("WAY_PATIENCE_S", "BUSY_PATIENCE_S"):
         monkeypatch.setattr(f"mooactor.control.ways.{which}", 0.3)
     guest, proxy = to_guest(two)
     proxy.refusing = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What callers know of the calls that a death left unanswered."""
+"""The callers' knowledge of calls that a death left unanswered."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ class Asks:
         yield self.run(number)
 
     def stored(self, number: int) -> list[bool | None]:
-        """What it says of the same error before and after it was let out."""
+        """Its words on the same error before and after it was let out."""
         ref = self.other.run.remote(number)
         found = []
         for _ in range(2):

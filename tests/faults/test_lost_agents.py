@@ -30,7 +30,7 @@ class Full:
 
 
 def raised_by(act: Callable[[], object]) -> Callable[[], str]:
-    """What `act`, in a thread of its own, raises; the result waits for that."""
+    """The exception of `act` in a thread of its own; the result waits for that."""
     errors: list[BaseException] = []
 
     def run() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What brokers say to their members: to a session's agent and to a host's, both real.
+"""Messages of brokers to their members: a session's agent and a host's, both real.
 
 The real broker introduces stand-bys to them, as those of ``mooactor broker
 --standby-of``. Here these are nodes of this process, and what they say is mutated.
@@ -41,7 +41,7 @@ _GROWTH = 50e6  # bytes
 
 
 class Trap:
-    """Whoever unpickles it makes a directory."""
+    """Unpickling it makes a directory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -97,7 +97,7 @@ class StandBy:
 
 
 class ToMember(Peer):
-    """What the stand-bys say."""
+    """The words of the stand-bys."""
 
     def __init__(self, made: Cluster) -> None:
         super().__init__(made)

@@ -61,7 +61,7 @@ class ToNode:
         return _AT_A_TIME if stood else 0
 
     def _await_read(self, dealer: zmq.Socket[bytes], events: zmq.Socket[bytes]) -> bool:
-        """Whatever came before, a hello gets an answer: a welcome, or why not. False if
+        """A hello always gets an answer: a welcome, or why not. False if
         the connection has ended instead: libzmq gives one up whose other side does not
         run for a second, and does not send again what was lost with it."""
         key = secrets.token_bytes(frames.KEY_BYTES)

@@ -20,7 +20,6 @@ import pytest
 
 import mooactor as moo
 from mooactor.process.current import current_runtime
-from mooactor.tensors import exports
 from tests.conftest import eventually
 from tests.gates import wait_at
 
@@ -76,7 +75,7 @@ class Maker:
         payloads = current_runtime().payloads
         noted = [one for of in payloads.lent._of.values() for one in of]
         left = list(filter(payloads.plane.is_unclaimed, noted))
-        exports.take_back(payloads.plane, left)
+        payloads.plane.take_back(left)
         return len(left)
 
 
@@ -185,12 +184,6 @@ def on_its_own_host(cast: Cast) -> None:
     assert cast.a.sum(ref) == cast.a2.sum_of([ref]) == [7]
 
 
-def argument_of_plain_calls(cast: Cast) -> None:
-    array = np.full(SIZE, 4, np.uint8)
-    refs = [cast.group[i % 4].sum.remote(array) for i in range(8)]
-    assert moo.get(refs) == [[4]] * 8
-
-
 PATTERNS: dict[Callable[[Cast], None], tuple[int, int]] = {
     read: (1, 0),
     read_late: (1, 1),
@@ -206,7 +199,6 @@ PATTERNS: dict[Callable[[Cast], None], tuple[int, int]] = {
     streamed: (0, 0),
     to_a_group: (0, 0),
     on_its_own_host: (0, 0),
-    argument_of_plain_calls: (0, 2),
 }
 
 

@@ -29,7 +29,7 @@ class _LeavesNow(BaseException):
 
 
 class Looper:
-    """What stands around the loop: one weight, whose value is the number of steps.
+    """The loop's surroundings: one weight, whose value is the number of steps.
 
     The gradient of step k is k on every member. So if one member's call were reduced
     with another's next, or over a member that is not there, a mean would show it.

@@ -14,7 +14,7 @@ from mooactor.learner import LearnerGroup
 
 
 def input_of(rank: int, elements: int, dtype: str) -> Any:
-    """What `rank` brings: numbers whose sum depends on the order of addition."""
+    """The input of `rank`: numbers whose sum depends on the order of addition."""
     random = np.random.default_rng(1000 + rank)
     scale = 2.0 ** random.integers(-9, 9, elements)
     return (random.standard_normal(elements) * scale + 3).astype(dtype)
@@ -65,7 +65,7 @@ class Member:
         return [array.tobytes() for array in inputs]
 
     def run(self, function: Any, *args: Any) -> Any:
-        """Whatever a test wants a member to do: ``function(group, *args)``."""
+        """Any act of a test's: ``function(group, *args)``."""
         return function(self.group, *args)
 
     def reduce_often(self, elements: int, times: int) -> list[float]:

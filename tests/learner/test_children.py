@@ -19,7 +19,7 @@ import mooactor as moo
 
 
 def told_in_a_child(act: Callable[[], str]) -> str:
-    """What `act` says in a forked child, which is killed if it hangs."""
+    """The word of `act` in a forked child, which is killed if it hangs."""
     out, into = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # there are threads

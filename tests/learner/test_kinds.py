@@ -83,7 +83,7 @@ def _refused_if_written(group: Any, make: Callable[[], Any]) -> None:
 
 
 def _walk(group: Any, kind: str) -> str:
-    """What collectives do with a kind, in the words of the table."""
+    """The verdict of collectives on a kind, in the words of the table."""
     verdict = kinds.table()[kind][0]
     for make in kinds.MAKERS[kind]:
         if verdict == "refused":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a learner group sends by: what its session allows, in each of its members."""
+"""A learner group sends by the ways that its session allows, in each member."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is queued has its memory until it is done, whoever drops or cancels it."""
+"""A queued operation has its memory until it is done, also if it is dropped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is built holds what it must, installs into a fresh venv, and works there."""
+"""A distribution holds what it must, installs into a fresh venv, and works there."""
 
 import os
 import shutil
@@ -75,7 +75,7 @@ def wheel(sdist: Path) -> Path:
 
 
 def sources() -> Iterator[str]:
-    """What a build needs, besides Python."""
+    """The needs of a build, besides Python."""
     for pattern in ("cext/build.py", "cext/**/*.[ch]", "LICENSE", "README.md"):
         yield from (str(path.relative_to(ROOT)) for path in ROOT.glob(pattern))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What was built is built again where libfabric has come, or gone, since."""
+"""The extension is built again where libfabric has come, or gone, since."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import mooactor
-from mooactor.cli.doctor import rebuild, transports
-from mooactor.tensors import fabrics
+from mooactor.cli import doctor
+from mooactor.tensors import network
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +48,7 @@ def headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool],
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the recipe reads, in a folder of its own that is the working directory."""
+    """The recipe's inputs, in a folder of its own that is the working directory."""
     source = tmp_path / "source"
     shutil.copytree(ROOT / "cext", source / "cext")
     monkeypatch.chdir(source)
@@ -114,12 +114,12 @@ def test_make_asks_each_time_and_does_nothing_while_the_answer_is_the_same(
 def test_the_doctor_names_a_command_that_builds_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = f"built without libfabric headers{rebuild.ADVICE}"
-    monkeypatch.setattr(fabrics, "probe", lambda: (False, [said]))
-    finding = transports.rdma()
+    said = f"built without libfabric headers{doctor.ADVICE}"
+    monkeypatch.setattr(network, "probe_fabric", lambda: (False, [said]))
+    finding = doctor.rdma()
     assert finding.detail == "built without libfabric headers"
     assert "libfabric-dev" in finding.remedy
-    assert finding.remedy.endswith(rebuild.command())
+    assert finding.remedy.endswith(doctor.rebuild_command())
     assert f"make -C {ROOT}" in finding.remedy or f"-e {ROOT}" in finding.remedy
 
 
@@ -141,7 +141,7 @@ def test_for_an_installation_by_pip_it_is_pips(
     package = tmp_path / "mooactor" / "__init__.py"
     monkeypatch.setattr(mooactor, "__file__", str(package))
     monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Installed())
-    words = shlex.split(rebuild.command())
+    words = shlex.split(doctor.rebuild_command())
     assert words[:4] == [sys.executable, "-m", "pip", "install"]
     assert words[4:] == [
         *("--force-reinstall", "--no-deps", "--no-cache-dir"),

@@ -22,7 +22,7 @@ READY, ASLEEP, DONE = "ready", "asleep", "done"
 
 
 class Interrupt(Exception):
-    """What a signal handler raises, in these tests."""
+    """The exception of signal handlers in these tests."""
 
 
 class Thread:

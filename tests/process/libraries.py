@@ -24,7 +24,7 @@ class Asks:
         return [os.environ.get(name) for name in names]
 
     def numbers(self) -> Numbers:
-        """What each library that is loaded would use."""
+        """The threads that each loaded library would use."""
         threads.look()
         found = {one.file: int(one.count()) for one in threads._loaded.values()}
         if "torch" in sys.modules:

@@ -19,7 +19,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def run(
-    path: Path, *args: str, timeout: float = 40.0, stdin: str | None = None
+    path: Path, *args: str, timeout: float = 150.0, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end and return what it printed."""
     return subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What an actor does with the calls that come: takes them in, or refuses them, while
+"""An actor takes in the calls that come, or refuses them, while
 cancellations, credits and the news of deaths come at the same time."""
 
 from __future__ import annotations

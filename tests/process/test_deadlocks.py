@@ -53,7 +53,7 @@ class Search(DeadlockDetector):
         return futures
 
     def probe(self, initiator: int, number: int, of: int = 0) -> None:
-        """What somebody who waits for the method has sent."""
+        """A probe from somebody who waits for the method."""
         payload = bodies.Probe(initiator, number, of, ["1 Me", "2 Callee"]).packed()
         self.on_probe(
             envelope.Record(

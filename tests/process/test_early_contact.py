@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What reaches an actor's process before its class is imported."""
+"""Messages reach an actor's process before its class is imported."""
 
 from __future__ import annotations
 

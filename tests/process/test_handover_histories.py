@@ -398,8 +398,8 @@ class World:
             source.broke(wire[1])
 
     def kill(self, dead: int) -> None:
-        """Its next incarnation is there, and the others hear of it in a while. What it
-        has sent may be lost or not."""
+        """Its next incarnation is there, and the others hear of it in a while. Its
+        messages may be lost or not."""
         del self.nodes[dead]
         self.dead.append(dead)
         self.nodes[dead + 1] = Node(self, dead + 1)

@@ -32,7 +32,7 @@ def a_user(three: Hosts) -> Any:
 
 
 def maker_and_user(three: Hosts) -> tuple[Any, Any, Proxy]:
-    """What the one sends to the other goes through a proxy, all else does not."""
+    """Messages of the one to the other go through a proxy, all else does not."""
     maker, user = three.start("b", Guest), a_user(three)
     assert maker.add(0) == 0
     proxy = three.agent.proxy(user._actor_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is to happen after an import happens once, and leaves no trace."""
+"""An act that is due after an import happens once, and leaves no trace."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_who_was_called_back_is_let_go_with_all_that_it_holds(desk: Desk) -> Non
 
 
 class Arrival:
-    """A record with so much data. What has come is looked for until it is here."""
+    """A record with so much data. Its data is looked for until it is here."""
 
     def __init__(self, desk: Desk, sizes: tuple[int, ...]) -> None:
         to = desk.receiver.process_id

@@ -84,7 +84,7 @@ def test_an_actor_is_where_it_was_put_with_all_its_threads(
     assert first.namespaces() == {inode(cable, "a")} != {here}
     # The name of an interface stands for its address where the actor is.
     assert first.network().bind == "10.99.1.1"
-    # Who is apart is reached over the cable.
+    # A process that is apart is reached over the cable.
     env = {
         "MOOACTOR_NETNS": f"/run/netns/{cable.namespace['b']}",
         "MOOACTOR_HOST_ID": "b",

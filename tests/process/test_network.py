@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What `moo.init(transport=…)` and the environment may say."""
+"""The values of `moo.init(transport=…)` and of the environment."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def control_group() -> Iterator[Path]:
 
 
 def run(tmp_path: Path, prelude: str) -> str:
-    """What the program prints at its end, where the shell has run `prelude`."""
+    """The program's last line, where the shell has run `prelude`."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     command = f"{prelude}; exec {sys.executable} {script}"
@@ -83,7 +83,7 @@ def test_a_limit_on_processor_time_is_named() -> None:
     )
 
 
-@pytest.mark.parametrize("kib", [40_000, 60_000])
+@pytest.mark.parametrize("kib", [50_000, 60_000])
 def test_a_limit_on_the_address_space_is_named(kib: int, tmp_path: Path) -> None:
     last = run(tmp_path, f"ulimit -v {kib}")
     assert last.startswith("mooactor.errors.MooError: this process cannot take part")

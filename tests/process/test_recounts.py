@@ -167,7 +167,7 @@ class World:
             self.deliver(wire)
 
     def cut(self, wire: tuple[int, int]) -> None:
-        """What is on its way is lost. The sender knows at once, the receiver by the
+        """Records on their way are lost. The sender knows at once, the receiver by the
         first record of the next connection."""
         source, target = wire
         self.nodes[source].post_what_is_due()

@@ -89,7 +89,7 @@ class Running:
         self.pid = self._process.pid
 
     def said(self) -> str:
-        """What it has said on stderr so far."""
+        """Its stderr so far."""
         return self._stderr.read_text()
 
     def line(self) -> list[str]:
@@ -215,7 +215,7 @@ def test_every_process_of_a_session_says_what_it_does_and_goes_on_with_it(
     running.go_on()
     assert running.line() == ["went", "on", "None"]
 
-    # What computes in C has its stack said at once.
+    # The stack of a thread that computes in C is said at once.
     if signals.READS_FRAMES:  # this Python would crash otherwise
         said = running.ask(sync, "in hash(.*\n)+.*in <module>")
         # Only the C handler has run: Python's waits for the end of `hash`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What reaches a process over TCP, from strangers and from those with the key."""
+"""Messages reach a process over TCP, from strangers and from those with the key."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def connections(where: tuple[str, int], count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def limit(descriptors: int) -> Iterator[None]:
-    """What is started meanwhile can have so many."""
+    """A process that is started meanwhile can have so many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
     try:
@@ -167,7 +167,7 @@ def test_a_flood_of_half_open_connections_leaves_a_process_its_descriptors(
 def test_near_the_limit_one_goes_for_each_that_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever has the other descriptors."""
+    """A holder of the other descriptors."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
         found = strangers.Strangers()

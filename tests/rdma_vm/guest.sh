@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# What runs in the virtual machine: first whether its device works at all, then
+# The program of the virtual machine: first whether its device works at all, then
 # the tests of the fabric over it, and those of the data plane.
 set -eu
 export TMPDIR=/dev/shm PYTHONDONTWRITEBYTECODE=1

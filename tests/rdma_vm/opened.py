@@ -6,9 +6,9 @@ It looks before the first test, so that this is not taken for a leak of that tes
 
 from __future__ import annotations
 
-from mooactor.tensors import fabrics
+from mooactor.tensors import network
 
 
 def pytest_configure() -> None:
     """Have libfabric look at all devices, and show what it finds."""
-    print("\n".join(fabrics.probe()[1]))
+    print("\n".join(network.probe_fabric()[1]))

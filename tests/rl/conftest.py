@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What all tests here need."""
+"""Fixtures of all tests here."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_a_missing_newest_is_told_of_with_the_older_one(tmp_path: Path) -> None:
 
 
 def spoiled() -> dict[str, bytes]:
-    """What may stand where a checkpoint should."""
+    """Files that may stand where a checkpoint should."""
     found = {"empty": b"", "text": b"no checkpoint at all\n"}
     values = {"list": [1, 2, 3], "code": {"steps": Path("here")}, "": {"steps": 1}}
     for name, value in values.items():

@@ -68,7 +68,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def transport(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What planes and workers of the test may use, separated by commas."""
+    """Transports of the test's planes and workers, separated by commas."""
     with pytest.MonkeyPatch.context() as patch:
         if "ofi" in request.param:
             if why := why_no_fabric():

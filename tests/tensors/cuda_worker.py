@@ -17,8 +17,8 @@ from tests.tensors.worker import KEY, Worker, serve
 
 
 class Words:
-    """What planes tell each other where no runtime carries it: files, in the order in
-    which they were written."""
+    """Messages of planes to each other where no runtime carries them: files, in the
+    order in which they were written."""
 
     def __init__(self, plane: Any) -> None:
         self._plane, self._number = plane, 0
@@ -40,7 +40,7 @@ class Words:
 
 
 class GpuRole:
-    """What the other process can be asked to do. There is one device, number 0."""
+    """Requests to the other process. There is one device, number 0."""
 
     def __init__(self, directory: str, process_id: int) -> None:
         from mooactor.tensors import DataPlane
@@ -102,7 +102,7 @@ class GpuRole:
         return self.plane.export(self.message, peer)
 
     def pool_now(self) -> dict[str, int]:
-        """What the pool says after a look at what is free."""
+        """The pool's word after a look at what is free."""
         self.pool.sweep(self.plane)
         return self.pool.statistics()
 
@@ -148,8 +148,9 @@ class GpuRole:
     # -- over a fabric -----------------------------------------------------
 
     def lend_direct(self, value: int, nbytes: int, peer: int) -> tuple[str, Any, bytes]:
-        """What goes to `peer`: ("loan", its source, the ticket's descriptor); ("probe",
-        all of it but the ticket, its descriptor); or ("staged", why, nothing)."""
+        """The message to `peer`: ("loan", its source, the ticket's descriptor);
+        ("probe", all of it but the ticket, its descriptor); or ("staged", why,
+        nothing)."""
         from mooactor.tensors.cuda.direct import ReadProbe
 
         source = self.driver.allocate(0, nbytes)

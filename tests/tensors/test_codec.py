@@ -26,7 +26,7 @@ class Pickler(pickle.Pickler):
 
 
 def journey(obj: Any) -> tuple[Any, list[int]]:
-    """What arrives, and the sizes of the buffers that went beside the pickle."""
+    """The arriving value, and the sizes of the buffers that went beside the pickle."""
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
     Pickler(stream, 5, buffer_callback=buffers.append).dump(obj)

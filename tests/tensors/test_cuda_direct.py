@@ -114,7 +114,7 @@ def test_loans_of_all_sizes_arrive_also_several_at_once(lender, reader):
 
 
 def answered(lender: GpuWorker, reader: GpuWorker, **changes: Any) -> tuple[str, str]:
-    """What and why, after a probe that the reader got with these changes."""
+    """The verdict and its reason, after a probe with these changes."""
     _, probe, descriptor = lend(lender, reader)
     probe = probe._replace(**{k: make(probe) for k, make in changes.items()})
     reader.call("answer_read_probe", lender.id, probe, descriptor)

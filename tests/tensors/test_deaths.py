@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is left after a kill -9 of either side, and after none: nothing."""
+"""Nothing is left after a kill -9 of either side, nor after none."""
 
 from __future__ import annotations
 

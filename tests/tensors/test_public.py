@@ -24,7 +24,7 @@ class Pickler(pickle.Pickler):
 
 
 def send(obj: Any, sender: DataPlane, receiver: DataPlane) -> Any:
-    """What a message does to an argument."""
+    """The effect of a message on an argument."""
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
     Pickler(stream, 5, buffer_callback=buffers.append).dump(obj)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mooactor import ActorDied, ActorUnavailable
-from mooactor.tensors import DataPlane, fabrics
+from mooactor.tensors import DataPlane, network
 from mooactor.tensors.network import Network
 from tests.conftest import eventually
 from tests.tensors.conftest import break_connections, silence
@@ -164,7 +164,7 @@ def test_nothing_in_common_is_one_clear_error(elsewhere):
 def test_a_process_that_is_long_in_opening_its_fabric_is_waited_for(
     directory, new_plane, new_id, tmp_path
 ):
-    if any("headers" in line for line in fabrics.probe()[1]):
+    if any("headers" in line for line in network.probe_fabric()[1]):
         pytest.skip("built without libfabric")
     library = tmp_path / "libfabric.so"
     os.mkfifo(library)  # to load it takes as long as we like

@@ -22,7 +22,7 @@ KEY = b"the key of this test session"
 
 
 class Role:
-    """What the other process can be asked to do."""
+    """Requests to the other process."""
 
     def __init__(self, directory: str, process_id: int) -> None:
         from mooactor.tensors import DataPlane
@@ -64,7 +64,7 @@ class Role:
         return self.plane.statistics()
 
     def forked_child_says(self) -> str:
-        """What a forked child hears when it uses the plane."""
+        """The error of a forked child that uses the plane."""
         read, write = os.pipe()
         if os.fork() == 0:
             try:
@@ -107,7 +107,7 @@ class Worker:
         return self.answer()
 
     def answer(self) -> Any:
-        """What it answers to `tell`."""
+        """Its answer to `tell`."""
         assert self._process.stdout is not None
         ok, result = pickle.load(self._process.stdout)
         if not ok:

@@ -37,7 +37,7 @@ def introduce(*workers: Worker) -> None:
 
 
 def refusal(sender: Worker, receiver: Worker) -> str:
-    """What the one error says."""
+    """The text of the one error."""
     with pytest.raises(ActorUnavailable) as caught:
         sender.call("offer", receiver.id, "random", MB, 1)
     sender.call("drop")

@@ -24,7 +24,7 @@ from tests.transports.pairs import NETWORKS, Pair, over
 from tests.transports.worker import Worker
 
 MB = 1 << 20
-#: What faults do is the same over both networks: `make test` has them over one.
+#: The effect of faults is the same over both networks: `make test` has them over one.
 FAULTY = ("tcp", slow("ofi"))
 
 SIZES = [0, 1, THRESHOLD - 1, THRESHOLD, THRESHOLD + 1, MB, 64 * MB]

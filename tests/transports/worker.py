@@ -28,7 +28,7 @@ PATIENCE_S = 100.0  # for hangs only: a busy machine takes its time
 
 
 class Role:
-    """What the process can be asked to do.
+    """Requests to the process.
 
     A *message* is what would travel through the control plane: the pickle and the
     descriptors of what is beside it.
@@ -53,7 +53,7 @@ class Role:
         return self._message(self.sent[-1], to)
 
     def offer_same(self, to: int) -> bytes:
-        """What was offered last, for another one."""
+        """The last offer, for another one."""
         return self._message(self.sent[-1], to)
 
     def _message(self, value: Any, to: int) -> bytes:
@@ -132,7 +132,7 @@ class Role:
         self.plane.peer_lost(peer)
 
     def files(self) -> Counter[str]:
-        """What this process has open, by kind; its own memory aside."""
+        """Open descriptors of this process, by kind; its own memory aside."""
         kinds: Counter[str] = Counter()
         for fd in os.listdir("/proc/self/fd"):
             try:

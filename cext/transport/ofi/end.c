@@ -6,7 +6,58 @@
  */
 #include "transport/ofi/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+#include "core/clock.h"
+
+/* ---- lists ---- */
+
+void mooi_fabric_reads_init(struct mooi_fabric_read *head)
+{
+    head->next = head->previous = head;
+}
+
+void mooi_fabric_reads_append(struct mooi_fabric_read *head,
+                              struct mooi_fabric_read *read)
+{
+    read->next = head;
+    read->previous = head->previous;
+    read->previous->next = read;
+    head->previous = read;
+}
+
+void mooi_fabric_reads_remove(struct mooi_fabric_read *read)
+{
+    read->next->previous = read->previous;
+    read->previous->next = read->next;
+    read->next = read->previous = NULL;
+}
+
+/* ---- failures ---- */
+
+void mooi_fabric_explain(struct mooi_fabric_peer *peer, const char *what,
+                         const char *said)
+{
+    struct mooi_fabric *fabric = peer->fabric;
+
+    pthread_mutex_lock(&fabric->lock);
+    snprintf(peer->why, sizeof peer->why, "%s over %s: %s", what,
+             fabric->info->fabric_attr->prov_name, said);
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+void mooi_fabric_doom(struct mooi_fabric_read *read, moo_err why,
+                      uint64_t grace_ns)
+{
+    if (read->doomed)
+        return;
+    read->doomed = 1;
+    read->result = why;
+    read->patient_until_ns = mooi_now_ns() + grace_ns;
+}
+
+/* ---- ends ---- */
 
 void mooi_fabric_end(struct mooi_fabric *fabric, struct mooi_fabric_read *read)
 {

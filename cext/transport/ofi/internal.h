@@ -107,12 +107,6 @@ struct mooi_fabric_read {
     struct mooi_fabric_stop *stop;
 };
 
-/* A ring; its head is no read. */
-void mooi_fabric_reads_init(struct mooi_fabric_read *head);
-void mooi_fabric_reads_append(struct mooi_fabric_read *head,
-                              struct mooi_fabric_read *read);
-void mooi_fabric_reads_remove(struct mooi_fabric_read *read);
-
 /* A part of a read. libfabric owns `context` while it is flying. */
 struct mooi_fabric_piece {
     struct fi_context2 context; /* first: completions name it */
@@ -202,6 +196,14 @@ int mooi_fabric_post(struct mooi_fabric *fabric);
 void mooi_fabric_completed(struct mooi_fabric *fabric,
                            struct mooi_fabric_piece *piece, moo_err result);
 
+/* ---- end.c: on the thread ---- */
+
+/* A ring; its head is no read. */
+void mooi_fabric_reads_init(struct mooi_fabric_read *head);
+void mooi_fabric_reads_append(struct mooi_fabric_read *head,
+                              struct mooi_fabric_read *read);
+void mooi_fabric_reads_remove(struct mooi_fabric_read *read);
+
 /* The read failed: it ends with `why`, at the latest after `grace_ns`. */
 void mooi_fabric_doom(struct mooi_fabric_read *read, moo_err why,
                       uint64_t grace_ns);
@@ -209,8 +211,6 @@ void mooi_fabric_doom(struct mooi_fabric_read *read, moo_err why,
 /* Note libfabric's words about a failure. */
 void mooi_fabric_explain(struct mooi_fabric_peer *peer, const char *what,
                          const char *said);
-
-/* ---- end.c: on the thread ---- */
 
 /* The read is complete, or none of its pieces is flying any more. */
 void mooi_fabric_end(struct mooi_fabric *fabric, struct mooi_fabric_read *read);

@@ -20,11 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Silence. A dead owner is noticed before, by its link. */
-#define PATIENCE_MS 4000
-/* The first contact may lose a message, which a fabric sends again after four
- * seconds. */
-#define CONTACT_MS 9000
+#include "core/times.h"
 
 struct slab_key {
     uint64_t bytes; /* 0: not told yet */
@@ -235,8 +231,8 @@ static moo_err begin_read(struct ofi_incoming *from, struct mooi_pull *pull)
     struct mooi_fabric_want want = {.from = slab->base + pull->offset,
                                     .key = slab->key,
                                     .bytes = pull->length,
-                                    .patience_ms = PATIENCE_MS,
-                                    .contact_ms = CONTACT_MS,
+                                    .patience_ms = MOOI_FABRIC_SILENT_MS,
+                                    .contact_ms = MOOI_FABRIC_CONTACT_MS,
                                     .done = on_read,
                                     .cookie = pull};
     moo_err err = place(pull, &want);

@@ -16,14 +16,8 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/times.h"
 #include "transport/tcp/link.h"
-
-#define MS ((uint64_t)1000000)
-/* The time limit of a handshake while other addresses remain to be tried. A peer
- * that hangs up after that, counted from the first packet, did so because one of
- * both was late: it was stopped, or a cable cut. One that does so before has another
- * id or key. */
-#define HANDSHAKE_SHORT_MS 700
 
 static uint32_t wanted_events(const struct mooi_handshake *handshake)
 {
@@ -165,7 +159,7 @@ static int is_too_late(const struct mooi_tcp_stripe *stripe, uint64_t now)
 
     return stripe->handshake && stripe->watched.fd >= 0 &&
            now - stripe->asked_ns >
-               (others ? HANDSHAKE_SHORT_MS : MOOI_HANDSHAKE_MS) * MS;
+               (others ? MOOI_HANDSHAKE_SHORT_MS : MOOI_HANDSHAKE_MS) * MOOI_MS;
 }
 
 void mooi_tcp_handshakes_late(struct mooi_tcp_link *link, uint64_t now)
@@ -181,12 +175,14 @@ void mooi_tcp_handshakes_late(struct mooi_tcp_link *link, uint64_t now)
         }
 }
 
-/* Its connection has ended. */
+/* Its connection has ended. If that is later than the short limit, counted from
+ * the first packet, one of both was late: it was stopped, or a cable cut. A
+ * side that hangs up before has another id or key. */
 static void handshake_failed(struct mooi_tcp_stripe *stripe, moo_err why)
 {
     struct mooi_tcp_link *link = stripe->link;
     int late = why == MOO_EPEER && mooi_now_ns() - stripe->began_ns >
-                                       HANDSHAKE_SHORT_MS * MS;
+                                       MOOI_HANDSHAKE_SHORT_MS * MOOI_MS;
 
     if (stripe->index == 0) {
         try_next(link, late ? MOO_ETIMEOUT : why);
@@ -259,7 +255,7 @@ int mooi_tcp_is_unanswered(const struct mooi_tcp_link *link)
 void mooi_tcp_hasten(struct mooi_tcp_link *link, int ms)
 {
     mooi_tcp_lock(link->engine);
-    link->answer_ns = mooi_now_ns() + (uint64_t)ms * MS;
+    link->answer_ns = mooi_now_ns() + (uint64_t)ms * MOOI_MS;
     mooi_tcp_unlock(link->engine);
 }
 
@@ -313,7 +309,7 @@ void mooi_tcp_strangers_reap(struct mooi_tcp *engine, int all)
     for (int i = 0; i < MOOI_TCP_UNPROVED; i++) {
         struct mooi_tcp_stranger *s = &engine->strangers[i];
         if (s->watched.fd >= 0 &&
-            (all || now - s->since_ns > MOOI_HANDSHAKE_MS * MS))
+            (all || now - s->since_ns > MOOI_HANDSHAKE_MS * MOOI_MS))
             turn_away(engine, s);
     }
     mooi_tcp_unlock(engine);

@@ -9,8 +9,8 @@
 
 #include "core/clock.h"
 #include "core/fd.h"
+#include "core/times.h"
 
-#define MS ((uint64_t)1000000)
 
 moo_err mooi_dial_begin(struct mooi_dial *dial,
                         const struct mooi_address *addresses, size_t count)
@@ -96,7 +96,7 @@ static void try_address(struct mooi_dial *dial, size_t which, uint64_t now)
     hang_up(dial, &dial->older[which]);
     dial->older[which] = *fd;
     *fd = -1;
-    dial->again_ns[which] = now + MOOI_DIAL_AGAIN_MS * MS;
+    dial->again_ns[which] = now + MOOI_DIAL_AGAIN_MS * MOOI_MS;
     err = mooi_socket_connect(&dial->address[which], fd);
     if (err == MOO_OK &&
         epoll_ctl(dial->poll, EPOLL_CTL_ADD, *fd, &event)) {
@@ -152,7 +152,7 @@ static moo_err look(struct mooi_dial *dial, int *fd, size_t *which)
 
 uint64_t mooi_dial_began_ns(const struct mooi_dial *dial, size_t which)
 {
-    return dial->again_ns[which] - MOOI_DIAL_AGAIN_MS * MS;
+    return dial->again_ns[which] - MOOI_DIAL_AGAIN_MS * MOOI_MS;
 }
 
 int mooi_dial_has_others(const struct mooi_dial *dial, size_t which)
@@ -173,7 +173,7 @@ moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which)
         if (is_tried_again(dial, i) && now >= dial->again_ns[i])
             try_address(dial, i, now);
     while (dial->next < dial->count && now >= dial->next_ns) {
-        dial->next_ns = now + MOOI_DIAL_STAGGER_MS * MS;
+        dial->next_ns = now + MOOI_DIAL_STAGGER_MS * MOOI_MS;
         try_address(dial, dial->next++, now);
     }
     for (size_t i = 0; i < dial->next && may_try_the_late(dial, now); i++)
@@ -226,7 +226,7 @@ int mooi_dial_wait_ms(const struct mooi_dial *dial)
     }
     if (due == UINT64_MAX)
         return -1;
-    return due > now ? (int)((due - now) / MS) + 1 : 0;
+    return due > now ? (int)((due - now) / MOOI_MS) + 1 : 0;
 }
 
 void mooi_dial_blame(struct mooi_dial *dial, size_t which, moo_err why)

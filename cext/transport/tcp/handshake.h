@@ -33,11 +33,11 @@
 #include <stdint.h>
 
 #include "core/mac.h"
+#include "core/times.h"
 #include "mooactor.h"
 #include "transport/tcp/socket.h"
 
 #define MOOI_HANDSHAKE_VERSION 1
-#define MOOI_HANDSHAKE_MS 2000 /* the other side may hang up after this */
 #define MOOI_NONCE_BYTES 16
 #define MOOI_HANDSHAKE_HEAD_BYTES 8
 #define MOOI_HELLO_BYTES 80

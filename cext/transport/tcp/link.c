@@ -4,7 +4,7 @@
  * and their end.
  *
  * Links that have nothing to do cost one look and at most one ping in
- * TICK_IDLE_MS; an engine without links sleeps.
+ * MOOI_TICK_IDLE_MS; an engine without links sleeps.
  *
  * A peer counts as gone when its *kernel* does not acknowledge: that finds cut
  * links and dead machines, but not stopped or starved processes. So a ping
@@ -19,20 +19,12 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/times.h"
 #include "transport/tcp/contact.h"
 
-#define MS ((uint64_t)1000000)
-/* A peer that does not acknowledge for so long is gone. A ping leaves within
- * two ticks of a cut, so the cut is found within 3 s; with the longer patience
- * of mooi_socket_is_silent within 5 s. A cable that is back after a second is
- * none: the kernel sends again what was lost after 0.2, 0.6 and 1.4 s. */
-#define SILENT_MS 1700
 /* A peer that sends nothing meanwhile may be stopped: its buffer is not filled
  * with more pings. From then on the kernel probes, see mooi_socket_ask. */
 #define PINGS 16
-#define TICK_CONTACT_MS 50
-#define TICK_BUSY_MS 250
-#define TICK_IDLE_MS 300
 
 /* ---- memory ---- */
 
@@ -51,7 +43,7 @@ struct mooi_tcp_link *mooi_tcp_link_new(struct mooi_tcp *engine, uint64_t peer,
     link->announced = !incoming;
     link->state = incoming ? MOOI_TCP_GATHERING : MOOI_TCP_DIALING;
     link->deadline_ns =
-        mooi_now_ns() + (uint64_t)MOOI_TCP_CONNECT_MS * 1000000u;
+        mooi_now_ns() + MOOI_CONNECT_MS * MOOI_MS;
     link->answer_ns = link->deadline_ns;
     atomic_init(&link->holds, 1);
     link->dialing.fd = link->dial.poll = -1;
@@ -269,14 +261,14 @@ void mooi_tcp_bring_up(struct mooi_tcp_link *link)
 enum haste { IDLE, SLOW, BUSY, CONTACT };
 
 static const int period_ms[] = {[IDLE] = -1,
-                                [SLOW] = TICK_IDLE_MS,
-                                [BUSY] = TICK_BUSY_MS,
-                                [CONTACT] = TICK_CONTACT_MS};
+                                [SLOW] = MOOI_TICK_IDLE_MS,
+                                [BUSY] = MOOI_TICK_BUSY_MS,
+                                [CONTACT] = MOOI_TICK_CONTACT_MS};
 
 static int is_silent(struct mooi_tcp_stripe *stripe)
 {
     return mooi_socket_is_silent(stripe->watched.fd, &stripe->silence,
-                                 SILENT_MS);
+                                 MOOI_SILENT_MS);
 }
 
 /* Send a ping to be acknowledged, if nothing arrived. */
@@ -387,7 +379,7 @@ int mooi_tcp_tick(struct mooi_tcp *engine)
     if (now < engine->next_tick_ns)
         return engine->next_tick_ns == UINT64_MAX
                    ? -1
-                   : (int)((engine->next_tick_ns - now) / MS) + 1;
+                   : (int)((engine->next_tick_ns - now) / MOOI_MS) + 1;
     mooi_tcp_strangers_reap(engine, 0);
     mooi_tcp_lock(engine);
     most = watch_listener(engine);
@@ -397,6 +389,6 @@ int mooi_tcp_tick(struct mooi_tcp *engine)
     }
     mooi_tcp_unlock(engine);
     engine->next_tick_ns =
-        most == IDLE ? UINT64_MAX : now + (uint64_t)period_ms[most] * MS;
+        most == IDLE ? UINT64_MAX : now + (uint64_t)period_ms[most] * MOOI_MS;
     return period_ms[most];
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/times.h"
 #include "transport/tcp/socket_name.h"
 
 #define BACKLOG 1024
@@ -293,8 +294,6 @@ void mooi_socket_abandon(int fd)
 
 /* The least patience, in round-trip times. */
 #define TRIPS 6
-/* More of it where the kernel only probes. */
-#define PROBES_MS 800
 
 /* Whether its window has room, which older kernels do not tell. */
 static int is_open(const struct tcp_info *info, socklen_t length)
@@ -320,7 +319,7 @@ static uint64_t patience(const struct tcp_info *info, uint64_t least_ms)
 
     /* probes are sent once a second: some may get lost */
     if (!info->tcpi_unacked && !info->tcpi_notsent_bytes)
-        least_ms += PROBES_MS;
+        least_ms += MOOI_PROBES_MS;
     if (ms < least_ms)
         return least_ms;
     return ms < MOOI_SILENT_MOST_MS ? ms : MOOI_SILENT_MOST_MS;

@@ -97,10 +97,6 @@ void mooi_socket_ask(int fd, int on);
  * while something was sent. A late call counts no more than MOOI_LOOK_MS: this
  * process may have been stopped. Start with all zeros.
  */
-#define MOOI_LOOK_MS 500
-/* The longest patience, for any round-trip time. */
-#define MOOI_SILENT_MOST_MS 3000
-
 struct mooi_silence {
     int waits;       /* unacknowledged bytes at the last look */
     int stuck;       /* the other's window was closed then: the kernel probes it

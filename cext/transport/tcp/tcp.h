@@ -36,10 +36,6 @@
 #define MOOI_TCP_CONTROL_BYTES 512
 /* A fetch of at most so many bytes goes by the express connection. */
 #define MOOI_TCP_SMALL ((uint64_t)64 << 10)
-/* The time limit of connecting: all addresses, all stripes authenticated. Deaths
- * are decided elsewhere, and sooner. So this is longer than a cut cable and
- * a stopped process, one after the other, which are no deaths. */
-#define MOOI_TCP_CONNECT_MS 6000
 
 struct mooi_tcp;
 struct mooi_tcp_link;
@@ -126,7 +122,7 @@ size_t mooi_tcp_addresses(struct mooi_tcp *engine, struct mooi_address *out,
 /* Owner: begin to connect to `peer`, which listens at one of these addresses.
  * All are tried, one a little after the other, and the first that
  * authenticates as `peer` is taken. `up` or `down` follows, within
- * MOOI_TCP_CONNECT_MS. Several links to one peer may exist; its importer keeps
+ * MOOI_CONNECT_MS. Several links to one peer may exist; its importer keeps
  * the newest. MOO_EINVAL: no address. MOO_ENOMEM. */
 moo_err mooi_tcp_connect(struct mooi_tcp *engine, uint64_t peer,
                          const struct mooi_address *addresses, size_t count,

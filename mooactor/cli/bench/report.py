@@ -17,7 +17,7 @@ from typing import Any, Literal
 from mooactor import __version__
 from mooactor.cli.bench import peers
 from mooactor.cli.bench.measure import QUICK, THOROUGH
-from mooactor.cli.failure import Failure
+from mooactor.cli.command import Failure
 from mooactor.tensors.limits import processors
 
 #: The modules that measure, in the order of the table.

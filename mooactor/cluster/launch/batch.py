@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is written for batch systems: a script for Slurm's sbatch, and a manifest for
-Kubernetes."""
+"""Files for batch systems: a script for Slurm's sbatch, a manifest for Kubernetes."""
 
 from __future__ import annotations
 

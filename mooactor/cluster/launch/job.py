@@ -21,6 +21,7 @@ import os
 import re
 import socket
 import stat
+import tempfile
 import zlib
 from typing import NamedTuple
 
@@ -74,7 +75,7 @@ class Job(NamedTuple):
             publish(self.path, Meeting(key, [f"tcp://{one}:{port}" for one in found]))
 
     def meeting(self, plan: Plan) -> Meeting | None:
-        """What another rank knows of the broker by now."""
+        """The broker, as far as another rank knows it by now."""
         if self.path is not None:
             return read(self.path)
         port = port_of(self.rank, plan.ports)
@@ -124,7 +125,7 @@ def _offer_host(plan: Plan, job: Job, supervisor: Supervisor) -> int:
     target = Target(name, "localhost")
     more = ("--with-broker",)
     program = start_host(supervisor, plan, target, host, int(port), *more)
-    supervisor.wait(lambda: program.ready or program.code is not None, plan.patience_s)
+    supervisor.wait(lambda: program.ready or program.failed, plan.patience_s)
     if program.ready is None:
         raise LaunchError(why_not_joined(plan, program))
     return supervisor.follow(program, passes_on=False)
@@ -180,13 +181,11 @@ def publish(path: str, meeting: Meeting) -> None:
     Raises:
       LaunchError: the file cannot be written.
     """
-    draft = f"{path}.{os.getpid()}"
+    folder = os.path.dirname(path)
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        with open(os.open(draft, flags, 0o600), "w") as file:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        fd, draft = tempfile.mkstemp(dir=folder)  # which others cannot read
+        with open(fd, "w") as file:
             json.dump(meeting._asdict(), file)
         os.replace(draft, path)
     except OSError as error:
@@ -198,7 +197,7 @@ def publish(path: str, meeting: Meeting) -> None:
 
 
 def read(path: str) -> Meeting | None:
-    """What the first process has left there; None if that is not there yet.
+    """The meeting that rank 0 has left there; None if there is none yet.
 
     Raises:
       LaunchError: others than this user could have written it.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _BROKER_READY = r"mooactor broker at tcp://(?P<host>\S+):(?P<port>\d+)$"
 _HOST_READY = r"mooactor host (?P<name>.+) joined tcp://\S+$"
 _HAS_JOINED = re.compile(r"mooactor broker: host (?P<name>.+) has joined from ")
-_BROKER_PATIENCE_S = 30.0
+_PATIENCE_S = 30.0  # with the broker
 
 
 class Launch:
@@ -83,18 +83,11 @@ class Launch:
 
     def _start_broker(self, address: str, listen: str) -> None:
         self._broker = broker = self._new_broker(address, listen)
-
-        def settled() -> bool:
-            return bool(broker.ready) or broker.code is not None
-
-        if not self._supervisor.wait(settled, _BROKER_PATIENCE_S):
-            raise LaunchError(
-                "the broker did not start: it was not ready in "
-                f"{_BROKER_PATIENCE_S:.0f} s; look whether this machine is overloaded, "
-                "and try again"
-            )
+        self._supervisor.wait(lambda: broker.ready or broker.failed, _PATIENCE_S)
         if broker.ready is None:
-            raise LaunchError(f"the broker did not start: {broker.failure}")
+            late = f"it was not ready in {_PATIENCE_S:.0f} s, so this machine may be "
+            why = broker.failure if broker.failed else f"{late}overloaded: try again"
+            raise LaunchError(f"the broker did not start: {why}")
         self._port = int(broker.ready["port"])
         again = f"{listen.rpartition(':')[0] or listen}:{self._port}"
         self._supervisor.mind = lambda: self._mind(address, again)
@@ -149,17 +142,17 @@ class Launch:
         enough = min(plan.min_hosts or len(started), len(started))
 
         def settled() -> bool:
-            failed = sum(p.code is not None for p in started)
-            waiting = any(p.ready is None and p.code is None for p in started)
+            failed = sum(p.failed for p in started)
+            waiting = any(p.ready is None and not p.failed for p in started)
             return not waiting or failed > len(started) - enough
 
         supervisor.wait(settled, plan.patience_s)
-        self._hosts = [p for p in started if p.ready and p.code is None]
+        self._hosts = [p for p in started if p.ready and not p.failed]
         missing = [p for p in started if p not in self._hosts]
         reasons = [why_not_joined(plan, program) for program in missing]
         if len(self._hosts) < enough:
             # Those that were still on their way are not to blame.
-            blamed = [r for p, r in zip(missing, reasons) if p.code is not None]
+            blamed = [r for p, r in zip(missing, reasons) if p.failed]
             raise LaunchError("; ".join(blamed or reasons))
         for program, reason in zip(missing, reasons, strict=True):
             program.end(0.0)
@@ -187,6 +180,9 @@ class Launch:
 
     def _run_program(self, address: str) -> int:
         plan, supervisor = self._plan, self._supervisor
+        supervisor.wait(lambda: True)  # a signal of before is not for it
+        if not self._hosts:
+            raise LaunchError("no host is left to run the program on: see above why")
         target = self._hosts[0].target
         # The host of that name takes the program's actors there.
         values = {"MOOACTOR_HOST_NAME": target.name}
@@ -195,7 +191,6 @@ class Launch:
             values["MOOACTOR_PORTS"] = ports_text(plan.ports)
         order = plan.order([], _as_seen(plan, target, address), plan.program, **values)
         order["script"] = plan.script
-        supervisor.wait(lambda: True)  # a signal of before is not for it
         program = supervisor.start(target, plan.interpreter, order)
         code = supervisor.follow(program)
         if code == ssh.LOST and not target.is_here and not supervisor.interrupted:
@@ -235,7 +230,7 @@ def start_host(
 def why_not_joined(plan: Plan, program: Program) -> str:
     """Why a host has not."""
     target = program.target
-    if program.code is not None:
+    if program.failed:
         return f"host {target.name} did not start: {program.failure}"
     works = "" if target.is_here else f"{ssh.trial(target)} works, and "
     return (

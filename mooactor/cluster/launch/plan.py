@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a launch starts, where and how: the hosts that the user names, the variables
-that they get, and the rest of the `Plan`."""
+"""The plan of a launch: hosts that the user names, their variables, and the rest."""
 
 from __future__ import annotations
 
@@ -200,7 +199,6 @@ class Plan:
       targets: the hosts; the program runs on the first.
       key: the cluster's key, 64 hexadecimal digits; another one in a job whose first
         process has made it.
-      wire: the version of the wire, which the hosts must have; see `starter.wire_of`.
       python: the interpreter on the hosts; None: this one.
       path: what goes before the interpreter's own import path.
       own_path: the same on this machine, whose broker has this interpreter.
@@ -215,7 +213,6 @@ class Plan:
     program: list[str]
     targets: list[Target]
     key: str
-    wire: str
     cwd: str
     python: str | None = None
     path: list[str] = field(default_factory=list)
@@ -264,7 +261,6 @@ class Plan:
             "cwd": self.cwd,
             "path": os.pathsep.join(path).split(os.pathsep) if path else [],
             "script": None,
-            "wire": self.wire,
         }
 
 
@@ -289,7 +285,7 @@ def check_script(script: str, cwd: str) -> None:
 
 
 def path_of_driver(source: str, python: str | None) -> list[str]:
-    """What goes before the import path of the hosts' interpreter: PYTHONPATH, and the
+    """The entries before the import path of the hosts' interpreter: PYTHONPATH, and the
     folder `source` of mooactor if that is not installed, unless they have another
     interpreter."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)

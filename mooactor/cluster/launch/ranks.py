@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What srun, mpirun, torchrun and Kubernetes tell a process of its peers.
+"""The variables by which srun, mpirun, torchrun and Kubernetes tell a process its rank.
 
 Each starts the same command on every host, with variables that say which one this is.
 `_LAUNCHERS` is the table of them.
@@ -54,19 +54,20 @@ def rank_of(environ: _Environment) -> Rank | None:
       LaunchError: the variables contradict themselves.
     """
     environ = _without_shell(environ)
-    for signs, read in _LAUNCHERS:
+    for launcher, signs, read in _LAUNCHERS:
         if all(sign in environ for sign in signs):
             try:
-                rank = read(environ)
+                number, local, hosts, first, job = read(environ)
             except (KeyError, ValueError) as error:
                 raise LaunchError(
                     f"{' and '.join(signs)} are set, but {error} is missing or wrong: "
                     "name the hosts with --hosts, or use --local-only"
                 ) from None
-            first = environ.get("MOOACTOR_FIRST") or rank.first
-            return rank._replace(
-                first=first, job=environ.get("MOOACTOR_JOB") or rank.job
-            )
+            first = environ.get("MOOACTOR_FIRST") or first
+            job = environ.get("MOOACTOR_JOB") or job
+            named = environ.get("SLURMD_NODENAME") if launcher == "srun" else None
+            host = named or socket.gethostname()
+            return Rank(launcher, int(number), int(local), hosts, first, host, job)
     if int(environ.get("SLURM_JOB_NUM_NODES") or 1) > 1:
         raise LaunchError(
             f"this Slurm job has {environ['SLURM_JOB_NUM_NODES']} nodes, and srun has "
@@ -76,8 +77,87 @@ def rank_of(environ: _Environment) -> Rank | None:
     return None
 
 
-#: What Slurm calls the steps of salloc's shell (SLURM_INTERACTIVE_STEP) and of a batch
-#: script: these have one task on the job's first node, whatever the job has.
+# Rank, rank on the host, number of hosts, first host, job.
+_Read = tuple[str, int | str, int | None, str | None, str]
+
+
+def _torchrun(environ: _Environment) -> _Read:
+    # It counts workers; its "groups" are the hosts. All jobs have the same run id but
+    # for --rdzv-id, while no two have one port of one host.
+    first, hosts = environ["MASTER_ADDR"], int(environ["GROUP_WORLD_SIZE"])
+    job = f"{environ['MASTER_PORT']}-{environ.get('TORCHELASTIC_RUN_ID', '')}"
+    return environ["RANK"], environ["LOCAL_RANK"], hosts, first, f"{first}-{job}"
+
+
+def _open_mpi(environ: _Environment) -> _Read:
+    local = environ["OMPI_COMM_WORLD_LOCAL_RANK"]
+    here = int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+    hosts = _hosts(int(environ["OMPI_COMM_WORLD_SIZE"]), here)
+    job = environ.get("PMIX_NAMESPACE") or environ["OMPI_MCA_ess_base_jobid"]
+    return environ["OMPI_COMM_WORLD_RANK"], local, hosts, None, job
+
+
+def _hosts(size: int, here: int) -> int:
+    """No MPI says how many hosts there are: all have as many processes, or users say
+    --min-hosts."""
+    return -(-size // here)
+
+
+def _pmi(environ: _Environment) -> _Read:
+    # MPICH's Hydra, Intel MPI, PALS on HPE Cray and others.
+    size = int(environ["PMI_SIZE"])
+    told = _told_local(environ) or ((0, 1) if size == 1 else None)
+    if told is None:
+        names = " or ".join(map(" and ".join, _LOCAL))
+        raise LaunchError(
+            f"PMI_SIZE={size}, but nothing says which of these processes are on one "
+            f"host: set {names} for each (0 and 1 if there is one on each host), or "
+            "name the hosts with --hosts"
+        )
+    named = (environ[name] for name in _JOBS if environ.get(name))
+    job = hydra_port() or next(named, "mpiexec")
+    return environ["PMI_RANK"], told[0], _hosts(size, told[1]), None, job
+
+
+#: By launcher: a rank's number on its host, and the number of ranks there. Hydra and
+#: Intel MPI, PALS by the way of PMI, and by its own.
+_LOCAL = (
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
+    ("PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
+)
+#: Where an mpiexec does not say which job this is: it hands on its own environment, so
+#: a batch system's number reaches all ranks.
+_JOBS = ("PMI_JOBID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "SLURM_JOB_ID")
+
+
+def _told_local(environ: _Environment) -> tuple[int, int] | None:
+    for rank, ranks in _LOCAL:
+        if rank in environ and ranks in environ:
+            return int(environ[rank]), int(environ[ranks])
+    return None
+
+
+def hydra_port() -> str | None:
+    """``HOST:PORT`` of the mpiexec of MPICH, Hydra, that has started this process, or
+    None. No variable tells its jobs apart, but each rank is a descendant of a proxy on
+    its host, whose command line has that."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/cmdline", errors="replace") as file:
+                words = file.read().split("\0")
+            if os.path.basename(words[0]) == "hydra_pmi_proxy":
+                return words[words.index("--control-port") + 1]
+            with open(f"/proc/{pid}/stat", errors="replace") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])  # its parent
+        except (OSError, ValueError, IndexError):
+            break  # it has just ended, or belongs to another user
+    return None
+
+
+#: Slurm's numbers of the steps of salloc's shell (SLURM_INTERACTIVE_STEP) and of a
+#: batch script: these have one task on the job's first node, whatever the job has.
 _NO_STEPS = ("4294967290", "4294967291")
 
 
@@ -92,119 +172,12 @@ def _without_shell(environ: _Environment) -> _Environment:
     return {key: value for key, value in environ.items() if key not in dropped}
 
 
-def _torchrun(environ: _Environment) -> Rank:
-    # It counts workers; its "groups" are the hosts. All jobs have the same run id but
-    # for --rdzv-id, while no two have one port of one host.
-    first = environ["MASTER_ADDR"]
-    run = environ.get("TORCHELASTIC_RUN_ID", "")
-    return Rank(
-        "torchrun",
-        int(environ["RANK"]),
-        int(environ["LOCAL_RANK"]),
-        int(environ["GROUP_WORLD_SIZE"]),
-        first,
-        socket.gethostname(),
-        f"{first}-{environ['MASTER_PORT']}-{run}",
-    )
-
-
-def _open_mpi(environ: _Environment) -> Rank:
-    size = int(environ["OMPI_COMM_WORLD_SIZE"])
-    here = int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
-    return Rank(
-        "mpirun",
-        int(environ["OMPI_COMM_WORLD_RANK"]),
-        int(environ["OMPI_COMM_WORLD_LOCAL_RANK"]),
-        _hosts(size, here),
-        None,
-        socket.gethostname(),
-        environ.get("PMIX_NAMESPACE") or environ["OMPI_MCA_ess_base_jobid"],
-    )
-
-
-def _hosts(size: int, here: int) -> int:
-    """No MPI says how many hosts there are: all have as many processes, or users say
-    --min-hosts."""
-    return -(-size // here)
-
-
-def _pmi(environ: _Environment) -> Rank:
-    # MPICH's Hydra, Intel MPI, PALS on HPE Cray and others.
-    size = int(environ["PMI_SIZE"])
-    told = _told_local(environ) or ((0, 1) if size == 1 else None)
-    if told is None:
-        names = " or ".join(map(" and ".join, _LOCAL))
-        raise LaunchError(
-            f"PMI_SIZE={size}, but nothing says which of these processes are on one "
-            f"host: set {names} for each (0 and 1 if there is one on each host), or "
-            "name the hosts with --hosts"
-        )
-    local, here = told
-    named = (environ[name] for name in _JOBS if environ.get(name))
-    return Rank(
-        "mpiexec",
-        int(environ["PMI_RANK"]),
-        local,
-        _hosts(size, here),
-        None,
-        socket.gethostname(),
-        hydra_port() or next(named, "mpiexec"),
-    )
-
-
-#: By launcher: a rank's number on its host, and the number of ranks there. Hydra and
-#: Intel MPI, PALS by the way of PMI, and by its own.
-_LOCAL = (
-    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
-    ("PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
-)
-
-#: Where an mpiexec does not say which job this is: it hands on its own environment, so
-#: a batch system's number reaches all ranks.
-_JOBS = ("PMI_JOBID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "SLURM_JOB_ID")
-
-
-def _told_local(environ: _Environment) -> tuple[int, int] | None:
-    for rank, ranks in _LOCAL:
-        if rank in environ and ranks in environ:
-            return int(environ[rank]), int(environ[ranks])
-    return None
-
-
-_GENERATIONS = 16  # a rank may be started by a shell, and that by another one
-
-
-def hydra_port(pid: int | None = None) -> str | None:
-    """``HOST:PORT`` of the mpiexec of MPICH, Hydra, that has started this process, or
-    None. No variable tells its jobs apart, but each rank is a descendant of a proxy on
-    its host, whose command line has that."""
-    pid = os.getppid() if pid is None else pid
-    for _ in range(_GENERATIONS):
-        try:
-            with open(f"/proc/{pid}/cmdline", errors="replace") as file:
-                words = file.read().split("\0")
-            if os.path.basename(words[0]) == "hydra_pmi_proxy":
-                return words[words.index("--control-port") + 1]
-            with open(f"/proc/{pid}/stat", errors="replace") as file:
-                pid = int(file.read().rpartition(")")[2].split()[1])  # its parent
-        except (OSError, ValueError, IndexError):
-            return None  # it has just ended, or belongs to another user
-    return None
-
-
-def _slurm(environ: _Environment) -> Rank:
+def _slurm(environ: _Environment) -> _Read:
     nodes = environ.get("SLURM_STEP_NODELIST") or environ["SLURM_JOB_NODELIST"]
     names = nodes_of(nodes)
-    return Rank(
-        "srun",
-        int(environ["SLURM_PROCID"]),
-        int(environ["SLURM_LOCALID"]),
-        len(names),
-        names[0],
-        environ.get("SLURMD_NODENAME") or socket.gethostname(),
-        f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}",
-    )
+    job = f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
+    local = environ["SLURM_LOCALID"]
+    return environ["SLURM_PROCID"], local, len(names), names[0], job
 
 
 _PART = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")
@@ -241,28 +214,24 @@ def _expanded(part: str) -> Iterator[str]:
                 yield head + str(number).zfill(len(first)) + more
 
 
-def _kubernetes(environ: _Environment) -> Rank:
-    hosts = environ.get("MOOACTOR_HOSTS")
-    first = environ.get("MOOACTOR_FIRST") or _first_pod()
-    index = int(environ["JOB_COMPLETION_INDEX"])
-    known = int(hosts) if hosts else None
-    return Rank("Kubernetes", index, 0, known, first, socket.gethostname(), first)
-
-
-def _first_pod() -> str:
+def _kubernetes(environ: _Environment) -> _Read:
     # The pods of an indexed Job are called JOB-INDEX, and its headless Service makes
     # names of that. This asks the resolver, which may take its time.
     name, dot, domain = socket.getfqdn().partition(".")
-    return re.sub(r"-\d+$", "-0", name) + dot + domain
+    pod = re.sub(r"-\d+$", "-0", name) + dot + domain
+    first = environ.get("MOOACTOR_FIRST") or pod
+    hosts = int(environ.get("MOOACTOR_HOSTS") or 0) or None
+    return environ["JOB_COMPLETION_INDEX"], 0, hosts, first, first
 
 
-_LAUNCHERS: tuple[tuple[tuple[str, ...], Callable[[_Environment], Rank]], ...] = (
-    (("RANK", "WORLD_SIZE", "MASTER_ADDR"), _torchrun),
-    (("OMPI_COMM_WORLD_RANK",), _open_mpi),
+#: Launcher, the variables by which it is known, and what it says.
+_LAUNCHERS: tuple[tuple[str, tuple[str, ...], Callable[[_Environment], _Read]], ...] = (
+    ("torchrun", ("RANK", "WORLD_SIZE", "MASTER_ADDR"), _torchrun),
+    ("mpirun", ("OMPI_COMM_WORLD_RANK",), _open_mpi),
     # Hydra sets the last two beside the first two; inside a Slurm job its proxies are
     # tasks of srun. srun --mpi=pmi2 sets the first two itself.
-    (("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"), _pmi),
-    (("SLURM_PROCID", "SLURM_STEP_ID"), _slurm),
-    (("PMI_RANK", "PMI_SIZE"), _pmi),
-    (("JOB_COMPLETION_INDEX",), _kubernetes),
+    ("mpiexec", ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"), _pmi),
+    ("srun", ("SLURM_PROCID", "SLURM_STEP_ID"), _slurm),
+    ("mpiexec", ("PMI_RANK", "PMI_SIZE"), _pmi),
+    ("Kubernetes", ("JOB_COMPLETION_INDEX",), _kubernetes),
 )

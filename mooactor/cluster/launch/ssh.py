@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -17,6 +18,7 @@ from typing import IO
 
 from mooactor.cluster.launch.plan import LaunchError, Target
 from mooactor.cluster.launch.starter import FAILED, ORDER_ON_STDIN
+from mooactor.control import addresses
 
 LOST = 255  # ssh's own exit code
 _NOT_EXECUTABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128  # a shell's
@@ -88,7 +90,7 @@ def failure(target: Target, python: str, code: int, last: str) -> str:
             f"killed by signal {number} ({number.name}); find out who sent it, such as "
             "a limit on memory, and try again"
         )
-    if last.startswith(("ImportError: ", "ModuleNotFoundError: ")):
+    if "No module named " in last:
         step = (
             f"install mooactor and what it needs for {python} there, or name another "
             "interpreter with --python"
@@ -117,18 +119,13 @@ def own_address(target: Target) -> str:
       LaunchError: there is no ssh here, or no way without a proxy.
     """
     asked = [*client(target), "-G", "--", target.address]
-    said = subprocess.run(asked, capture_output=True, text=True).stdout.splitlines()
-    names = [line.split()[1] for line in said if line.startswith("hostname ")]
-    name = next(iter(names), target.address)
-    try:
-        for family, kind, *_, peer in socket.getaddrinfo(
-            name, 9, type=socket.SOCK_DGRAM
-        ):
-            with socket.socket(family, kind) as probe:
-                probe.connect(peer)
-                return str(probe.getsockname()[0])
-    except OSError:
-        pass
+    said = subprocess.run(asked, capture_output=True, text=True).stdout
+    found = re.search(r"^hostname (\S+)", said, re.M)
+    name = found[1] if found else target.address
+    with contextlib.suppress(OSError):
+        for *_, (address, *_) in socket.getaddrinfo(name, None):
+            if own := addresses.towards(str(address)):
+                return own
     raise LaunchError(
         f"host {target.name}: this machine has no direct way to {name}; name the "
         "address at which that host reaches this machine with --address"

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import glob
-import importlib.util
 import json
 import os
 import re
@@ -30,8 +29,8 @@ import time
 from typing import Any
 
 FAILED = "mooactor starter: "  # begins the line on stderr that says what is missing
-# One line, for the shell of any user and for any Python; Python 2 has no -P. What lies
-# in the working directory, such as the user's own json.py, is imported by nobody here.
+# One line, for the shell of any user and for any Python; Python 2 has no -P. Files
+# of the working directory, such as the user's own json.py, are imported by nobody here.
 ORDER_ON_STDIN = (
     "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
     "sys.version_info < (3, 11) and (sys.stderr.write("
@@ -50,8 +49,8 @@ _SIGNALS = (
     signal.SIGUSR2,
 )
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-# What ends by itself: agents and janitors, which remove a session's files, and a shared
-# connection of ssh's (ControlPersist), which has other users.
+# They end by themselves: agents and janitors, which remove a session's files. A shared
+# connection of ssh's (ControlPersist) has other users.
 _SPARED = re.compile(rb"^moo-(agent|janitor)\n|mooactor\.host\.agent|\nssh: .*\[mux\]")
 
 
@@ -82,7 +81,6 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
             f"the directory {order['cwd']} cannot be entered ({error.strerror}): make "
             "it there, copy it with --sync, or name another with --cwd"
         ) from None
-    check_mooactor(order["path"], order["wire"])
     script = order["script"]
     if script and not os.path.isfile(script):
         raise Missing(
@@ -103,36 +101,6 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     if order["path"]:
         environment["PYTHONPATH"] = os.pathsep.join(order["path"])
     return [sys.executable, *words, *order["arguments"]], environment
-
-
-def check_mooactor(path: list[str], wire: str) -> None:
-    """Look for a mooactor that speaks this version of the wire; nothing of it is
-    imported."""
-    sys.path[:0] = path
-    found = importlib.util.find_spec("mooactor")
-    if found is None or found.origin is None:
-        what = "no mooactor: install it there"
-    elif (here := wire_of(os.path.dirname(found.origin))) != wire:
-        what = (
-            f"a mooactor that speaks version {here} of the wire, and that of the "
-            f"launching machine speaks {wire}: install the same mooactor on both"
-        )
-    else:
-        return
-    raise Missing(
-        f"{sys.executable} has {what}, or name another interpreter with --python"
-    )
-
-
-def wire_of(folder: str) -> str:
-    """The version of what the mooactor in this folder says to other processes, and to
-    other hosts: ``7.1``."""
-    found = []
-    for module, name in (("envelope", "VERSION"), ("frames", "WIRE")):
-        with contextlib.suppress(OSError):
-            with open(os.path.join(folder, "control", f"{module}.py")) as file:
-                found += re.findall(rf"^{name} = (\d+)", file.read(), re.M)
-    return ".".join(found) or "unknown"
 
 
 def _launcher() -> str:
@@ -205,7 +173,7 @@ def run(order: dict[str, Any], words: list[str], environment: dict[str, str]) ->
 
 def kill_orphans(strangers: set[int]) -> None:
     """Kill the children of this process, and those that become its own thereby; but no
-    `strangers`, nor what ends by itself. What does not die in a second is left."""
+    `strangers`, nor those that end by themselves. It takes a second at most."""
     latest = time.monotonic() + _KILLING_S
     while time.monotonic() < latest:
         with contextlib.suppress(ChildProcessError):

@@ -2,10 +2,10 @@
 """The programs of a launch, and the one loop that minds them.
 
 Each program runs under a `starter`, here or on another host, and `mooactor run` holds
-the starter's stdin: so nothing outlives a launcher that is killed. What brokers and
-hosts print goes to stderr by whole lines, with their name in front; the user's program
-has the launcher's own stdout and stderr. Nothing here blocks: a reader that has stopped
-holds up neither the launch nor its end.
+the starter's stdin: so nothing outlives a launcher that is killed. The output of
+brokers and hosts goes to stderr by whole lines, with their name in front; the user's
+program has the launcher's own stdout and stderr. Nothing here blocks: a reader that has
+stopped holds up neither the launch nor its end.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ _FAILED = 2  # the exit code of a launch that never ran the program
 _LOOK_S = 0.1  # between two attempts to write what stderr did not take
 
 
+# Said by a host that never joins: it has another version of the wire, or a name in use.
+_REFUSED = re.compile(r"the broker at \S+ refuses this host: .+")
+
+
 class Interrupted(Exception):
     """A signal came before the program ran."""
 
@@ -83,6 +87,7 @@ class Program:
         self.target, self.is_last = target, is_last
         self.code: int | None = None  # once it has ended and is read
         self.ready: re.Match[str] | None = None
+        self._refusal = ""  # of its broker
         self._supervisor, self._loop = supervisor, supervisor.loop
         self._label, self._ready, self._heard = label, re.compile(ready), heard
         self._python = python
@@ -127,8 +132,15 @@ class Program:
         self._beat()
 
     @property
+    def failed(self) -> bool:
+        """Whether it has ended, or will never be ready."""
+        return self.code is not None or bool(self._refusal)
+
+    @property
     def failure(self) -> str:
-        """Why it ended, without the host's name, and with the next step."""
+        """Why it failed, without the host's name, and with the next step."""
+        if self._refusal:
+            return self._refusal
         lines = self._reader.tail if self._reader is not None else ()
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return ssh.failure(self.target, self._python, self.code or 0, last)
@@ -142,7 +154,9 @@ class Program:
         line = line.rstrip(b"\r")  # which ssh adds
         text = line.decode(errors="replace")
         self._heard(text)
-        # What a shell prints as it starts may have no end of line.
+        if self.ready is None and (refused := _REFUSED.search(text)):
+            self._refusal = refused[0]
+        # A shell's greeting before it may have no end of line.
         if self.ready is None and (found := self._ready.search(text)):
             self.ready, line = found, text[: found.start()].encode()
         if line and starter.FAILED.encode() not in line:

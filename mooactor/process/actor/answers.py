@@ -172,7 +172,7 @@ class Answers(abc.ABC):
     # -- replies out -------------------------------------------------------
 
     def encoded(self, job: Job, value: Any) -> Encoded | None:
-        """What `_finish` sends of a result; None if it cannot be pickled, which has
+        """The bytes of a result for `_finish`; None if it cannot be pickled, which has
         become the call's error. In the method's thread, at once: the value may change
         later."""
         if value is None or job.flags & envelope.ONE_WAY:

@@ -5,7 +5,7 @@ The process is a fork, and ends by `os._exit`: a real teardown would take down w
 zygote has imported, which is slow and of no use. So what a program counts on is done
 here, in Python's order: the actor's object is dropped, threads that are no daemons are
 waited for, `atexit` handlers and finalizers run, files are flushed. That has the grace
-of the end. What takes longer is named, and cut.
+of the end. A step that takes longer is named, and cut.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def find_files(objects: Iterable[Any]) -> None:
 def finalize(
     label: str, drop: Callable[[], Any], grace_s: float, *, wait: bool
 ) -> None:
-    """Do all that; `drop` drops the object. What raises is printed, and the rest is
+    """Do all that; `drop` drops the object. An error is printed, and the rest is
     done. Not `wait`: threads are not waited for."""
     doing = ["the end of its object"]
 

@@ -32,8 +32,8 @@ from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
 from mooactor.process.supervision import Restart
 from mooactor.tensors.network import Network
+from mooactor.times import GRACE_S
 
-_GRACE_S = 3.0  # for what is done after `on_stop`, if nobody says otherwise
 _FETCHING_S = 30.0  # the same, for others to fetch its results
 _FIRST_PARCEL = 4  # the number of the first parcel's descriptor
 #: The agent takes no larger frames, and the type and the text are what matters.
@@ -88,7 +88,7 @@ def _finalize(worker: Worker, *, wait: bool = True) -> None:
     parts, start = worker.parts, perf_counter()
     told_s = parts.agent.grace_s
     parts.results.ask_holders()
-    grace_s = _GRACE_S if told_s is None else told_s
+    grace_s = GRACE_S if told_s is None else told_s
     finalize(worker.label, drop, grace_s, wait=wait)
     fetching_s = _FETCHING_S if told_s is None else told_s
     parts.poller.wait(parts.results.all_fetched, start + fetching_s)
@@ -168,7 +168,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
 
 
 def _set_up(packed: bytes | None) -> None:
-    """What the program wants first in each actor's process; see `moo.init`."""
+    """The program's first act in each actor's process; see `moo.init`."""
     if packed is None:
         return
     setup = codec.decode(packed)

@@ -251,7 +251,7 @@ class Recounts:
         self._later = later
         self._rounds = itertools.count(1)
         self._lock = threading.Lock()
-        # What has come of rounds, by (round, holder, lender): counts, or that all of
+        # News of rounds, by (round, holder, lender): counts, or that all of
         # the lender's has come.
         self._counted: dict[tuple[int, int, int], dict[int, int]] = {}
         self._passed: set[tuple[int, int, int]] = set()
@@ -271,7 +271,7 @@ class Recounts:
         for other in self._known():
             if other != self._me:
                 self._sender.post(other, envelope.UNSURE, process_id)
-        # What it has told us of other breaks may be lost, too: so with any of them.
+        # Its news of other breaks may be lost, too: so with any of them.
         self._doubt_holds(lambda owner, lender: process_id in (owner, lender))
         self._begin(self._table.keys_of(process_id))
 

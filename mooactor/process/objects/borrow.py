@@ -94,6 +94,12 @@ class Borrows:
             payload = bodies.pack_pair(holder, lender)
             self._sender.post(hold.owner, envelope.RELEASE, hold.object_id, payload)
 
+    def give_back_beside(self, hold: Hold, lender: int) -> None:
+        """As `give_back`, of a borrow of this process, with the next record for the
+        owner, or soon."""
+        payload = bodies.pack_pair(self.process_id, lender)
+        self._sender.post_beside(hold.owner, envelope.RELEASE, hold.object_id, payload)
+
     def give_back_later(self, hold: Hold, lender: int) -> None:
         """As `give_back`, of a borrow of this process. For finalizers: no lock."""
         if hold.owner == self.process_id:

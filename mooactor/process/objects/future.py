@@ -35,7 +35,7 @@ class Future:
 
     * The first result that is appended to ``_results`` is the result. Appending is one
       step, and all later steps can be repeated, by any thread.
-    * What must happen before its end is seen has happened once ``state`` says so:
+    * All that must happen before its end is seen has happened once ``state`` says so:
       whoever sets ``state`` has done it, also for the thread whose result it is. If a
       signal handler cut that short, the next end decides nothing, but does it.
     * A listener is taken off the list after it was called. So each is called at least
@@ -105,7 +105,7 @@ class Future:
         return [] if away is None else away.pull()
 
     def missing(self) -> Sequence[Future]:
-        """What to wait for until its data is here: itself, or that."""
+        """Futures to wait for until its data is here: itself, or those of the data."""
         return self.pull() if self.state else (self,)
 
     def hear(self) -> None:
@@ -292,7 +292,7 @@ class Elsewhere(Protocol):
 
 
 class Reply:
-    """A reply as it came, not yet decoded. Whoever has its value drops it.
+    """A reply as it came, not yet decoded. The one who has its value drops it.
 
     Memory attached to a result is taken over on arrival, because its owner may die
     before somebody reads it. Arguments of queued calls are taken over when they run: if

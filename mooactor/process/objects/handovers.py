@@ -200,7 +200,7 @@ class Handovers:
         self._sender.post(fetch.owner, envelope.FETCH, fetch.object_id, body)
 
     def connection_broke(self, process_id: int) -> None:
-        """What was asked of that process, or its promise, may be lost."""
+        """A question to that process, or its promise, may be lost."""
         for token, fetch in list(self._fetches.items()):
             if fetch.owner == process_id:
                 self._post_fetch(token, fetch)

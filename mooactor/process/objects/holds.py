@@ -96,6 +96,14 @@ class Claims:
                 self._borrows.arrived(hold)
         return self
 
+    def leave_home(self) -> None:
+        """Give that hold back with the next record for its owner."""
+        home, self.home = self.home, None
+        if home is not None and home.lender is not None:
+            self._borrows.give_back_beside(home, home.lender)
+            # A second RELEASE does no harm: nobody else lends that.
+            home.lender = None
+
     def decode(self, decode: Callable[[], T]) -> T:
         """Have this thread decode that payload; the Refs in it claim their holds. May
         be called again, for Refs in place of those."""
@@ -132,8 +140,8 @@ def claiming(
 
 
 def claimed(owner: int, object_id: int) -> Any:
-    """What this thread has for the Ref that it is decoding, or None: its `Hold`, or the
-    Ref itself."""
+    """The `Hold`, or the Ref itself, that this thread has for the Ref that it is
+    decoding; None: it has none."""
     unclaimed = _here.unclaimed
     found = None if unclaimed is None else unclaimed.get((owner, object_id))
     return None if found is None else next(found, None)
@@ -171,9 +179,9 @@ def _forget(refs: _Refs[T], number: int, ref: weakref.ref[T]) -> None:
 
 
 class Unsent(list[tuple[Any, ...]]):
-    """What a record lends before it is sent: the memory attached to it, the Refs in its
-    pickle, and the values that follow it. Of each step so far it has the function that
-    undoes it, and its arguments.
+    """Loans of a record that is not sent yet: the memory attached to it, the Refs in
+    its pickle, and the values that follow it. Of each step so far it has the function
+    that undoes it, and its arguments.
 
     Invariant: **all that a record lends is taken back, unless the record is sent**. A
     signal handler may raise at any point. So each step notes how it is undone: before

@@ -442,9 +442,9 @@ class InboundTransfers:
             self._end(transfer, None)
 
     def _fail_others(self, owner: int, error: errors.MooError) -> None:
-        """The connection to an owner is lost, and with it all that it has lent. What
-        waits for a place in its lane must not wait for that connection after it has
-        got one: such waits would add up."""
+        """The connection to an owner is lost, and with it all that it has lent. A
+        transfer that waits for a place in its lane must not wait for that connection
+        after it has got one: such waits would add up."""
         before = perf_counter() - BEFORE_S
         for lane in self._lanes:
             for transfer in list(lane.waiting):

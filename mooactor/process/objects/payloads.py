@@ -105,7 +105,7 @@ class Payloads:
                 self._sender.post(owner, envelope.WATCH, process_id)
 
     def on_lent(self, record: envelope.Record) -> None:
-        """What a process has lent us, and may not have come; or an answer to that."""
+        """Memory that a process has lent us, and may not have come; or an answer."""
         lent = self.lent
         if lent is not None:
             lent.on_record(record)

@@ -177,7 +177,8 @@ class Results:
         future.set_stored(stayed)
         if future.wanted:  # from now on whoever wants it sees that it is stored
             future.pull()
-        let_home_go(reply)
+        assert reply.claims is not None
+        reply.claims.home = None  # who has `stayed` has it
         return True
 
     def wait(self, future: Future) -> None:
@@ -227,10 +228,10 @@ class Results:
         """
         stored = Stored(self.payloads, data, buffers, borrowing, of_call=True)
         number, me = self._table.new_id(), self._links.process_id
-        home = Hold(self.payloads.borrows, me, number, me)  # ours ends with this call
-        self._table.add_stored(number, stored)
+        home = Hold(self.payloads.borrows, me, number, None)
         try:
-            payload, flags = stored.payload_for(receiver, unsent, home)
+            with self._table.adding(number, stored):
+                payload, flags = stored.payload_for(receiver, unsent, home)
         except BaseException:
             unsent.take_back()
             raise
@@ -270,9 +271,9 @@ class Results:
 
 
 def let_home_go(reply: Reply) -> None:
-    """Its data is here, or somebody else has the hold of the value at its producer."""
+    """Its data is here: the value is not held at its producer any more."""
     if reply.claims is not None:
-        reply.claims.home = None
+        reply.claims.leave_home()
 
 
 def _is_one(home: Hold | None, owner: int, numbers: set[int]) -> bool:

@@ -37,10 +37,11 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
@@ -94,16 +95,6 @@ class Stored:
         self._borrowing = borrowing or None
         self.tree: Any = None  # by which it is broadcast, see `broadcast`
 
-    def is_same(self, data: bytes, buffers: codec.Buffers) -> bool:
-        """Whether this is what it would be made of."""
-        mine, plane = self._buffers, self._plane
-        return (
-            plane is not None
-            and self._data == data
-            and len(mine) == len(buffers)
-            and all(map(plane.is_same, mine, buffers))
-        )
-
     @property
     def is_large(self) -> bool:
         """Whether a second crossing of a network costs more than a redirection."""
@@ -144,7 +135,7 @@ class Stored:
         """Decode it here: a view of the same memory, private on write."""
         shared, borrowing = self._buffers, self._borrowing
         plane = self._open_plane()
-        # What it has not decoded it frees.
+        # It frees what it has not decoded.
         reply = AttachedReply(self._data, [], False, plane)
         for buffer in shared:
             reply.descriptors.append(plane.export(buffer, plane.process_id))
@@ -215,6 +206,16 @@ class ObjectTable:
         entry = OwnedValue(None, stored)
         entry.add((self._me, self._me), 1)
         self._entries[object_id] = entry
+
+    @contextlib.contextmanager
+    def adding(self, object_id: int, stored: Stored) -> Iterator[None]:
+        """Own a stored value that is lent within this."""
+        entry = self._entries[object_id] = OwnedValue(None, stored)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._collected(object_id, entry)
 
     def lend(
         self,

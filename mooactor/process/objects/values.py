@@ -45,11 +45,11 @@ from mooactor.control import bodies, codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
-from mooactor.control.ways import BUSY_PATIENCE_S
 from mooactor.process.objects.audit import INBOX_S
 from mooactor.process.objects.broadcast import Key
 from mooactor.process.objects.future import Future, Reply, taken_over
 from mooactor.process.objects.payloads import Payloads
+from mooactor.times import BUSY_PATIENCE_S
 
 if TYPE_CHECKING:
     from mooactor.process.objects.broadcast import Relay

@@ -90,7 +90,7 @@ Hosts = Callable[..., list[list[Any]]]
 
 
 def served() -> int:
-    """By this process. What is sent is counted after it is sent, so a value may have
+    """By this process. Bytes are counted after they are sent, so a value may have
     arrived before it shows here."""
     return int(moo.stats()["memory"]["served_tcp_bytes"])
 

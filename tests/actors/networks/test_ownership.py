@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Who holds a value can get it over a network, too, and nothing is left: same tests."""
+"""A holder of a value can get it over a network, too, and nothing is left."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _DEFINITIONS = {
 
 
 def faults(value: dict[str, Any]) -> list[str]:
-    """What is wrong with an object, each with the path to it."""
+    """The faults of an object, each with the path to it."""
     jsonschema = pytest.importorskip("jsonschema")
     name = _DEFINITIONS[value["apiVersion"], value["kind"]]
     whole = {**SCHEMA, "$ref": f"#/$defs/{name}"}

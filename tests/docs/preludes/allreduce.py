@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What stands around the snippet of docs/allreduce.md: a peer, and gradients."""
+"""The surroundings of the snippet of docs/allreduce.md: a peer, and gradients."""
 
 import numpy as np
 

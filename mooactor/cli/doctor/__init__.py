@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: MIT
-"""``mooactor doctor``: checks of this machine, with remedies."""

@@ -1,0 +1,486 @@
+# SPDX-License-Identifier: MIT
+"""Virtual batches over the members of a learner group, as in moolib's Accumulator.
+
+Members contribute sums of gradients with their numbers of samples. Each *round* they
+add up the numbers. When these reach the virtual batch, the gradients are added up too,
+and every member makes the same step of its optimizer with their mean over all samples.
+
+- The number of samples is the last element of the gradients that are reduced, so the
+  sum and the divisor always name the same members. A contribution is kept until that
+  operation has succeeded: after `PeerLost` the round begins anew with the members that
+  are left.
+- Newcomers come in at the barrier that ends a round. When the members have changed,
+  they compare their *versions* (steps of the optimizer, a checkpoint's included). Those
+  that are new, or behind, get parameters, buffers, the optimizer's state and the
+  program's own from the member with the newest version. All begin a round then.
+- Every `check_every` versions the members compare a hash of each tensor. Those that are
+  outvoted are named in a warning, and get these tensors from the majority.
+
+A round is one state machine, `_round`, that yields operations to wait for. `for`,
+`async for` and `poll` differ in how they wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import warnings
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mooactor.control import codec
+from mooactor.errors import PeerLost
+from mooactor.learner.group import LearnerGroup
+from mooactor.learner.work import Work
+from mooactor.process import checks
+
+_Round = Generator[Work[Any], None, None]
+#: Contributions of a member that one round can choose from, if `exact`.
+_CHOICE = 16
+
+
+class Step:
+    """One round of this process, to which it may contribute once or several times."""
+
+    __slots__ = ("version", "_of")
+
+    def __init__(self, accumulator: Accumulator) -> None:
+        self.version = accumulator.version
+        self._of = accumulator
+
+    def add(self, loss: Tensor | None = None, *, count: int) -> None:
+        """Contribute the gradients of a loss.
+
+        Args:
+          loss: the mean over `count` samples; backward is run here. Without it, the
+            parameters have the gradients of such a mean already. Either way they are
+            None afterwards.
+          count: the number of samples, which is the weight of these gradients.
+        """
+        checks.count("count", count, "a number of samples", least=1)
+        if loss is not None:
+            torch.autograd.backward(loss)
+        self._of._add(count, self.version)
+
+    def skip(self) -> None:
+        """Contribute nothing; gradients that the parameters have are dropped."""
+        for parameter in self._of._trained:
+            parameter.grad = None
+
+
+class _Contribution(NamedTuple):
+    samples: int
+    version: int  # of the parameters that it was computed with
+    sums: list[Tensor]  # flat, one for each type; the last element is the count
+
+
+class Accumulator:
+    """Trains a model on virtual batches over all members of a group.
+
+    ::
+
+        accumulator = moo.Accumulator(group, model, optimizer, batch=256)
+        for step in accumulator:  # endless: break, or raise, to end it
+            samples = next(batches)
+            step.add(loss_of(model, samples), count=len(samples))
+
+    All members iterate until they leave the group, and members that join begin to. An
+    iteration is one round: it waits for the others, also if this member has skipped.
+    In an asyncio program, ``async for`` does the same. A loop that must never wait, as
+    moolib's, calls `poll`.
+
+    Threads: one at a time.
+    """
+
+    def __init__(
+        self,
+        group: LearnerGroup,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        batch: int,
+        exact: bool = False,
+        max_staleness: int | None = None,
+        check_every: int = 100,
+        version: int = 0,
+        before_update: Callable[[], object] | None = None,
+        get_state: Callable[[], Any] | None = None,
+        set_state: Callable[[Any], object] | None = None,
+    ) -> None:
+        """All members give the same arguments, but for `version`.
+
+        Args:
+          batch: samples of all members together for one update, at least.
+          exact: updates have exactly so many samples, chosen from whole contributions;
+            others wait for a later one.
+          max_staleness: contributions whose parameters are more versions behind are
+            dropped; None: none is.
+          check_every: versions between two comparisons of the members' states.
+          version: of `model` and `optimizer`: the number of updates in a checkpoint.
+          before_update: called on each member when the parameters have the mean
+            gradients, before the optimizer's step: to clip them, or to schedule rates.
+            Without `optimizer` it makes the update itself.
+          get_state, set_state: a picklable value of the program that goes to members
+            that join, and is set there.
+
+        Raises:
+          ValueError: no parameter requires a gradient, or `batch` is not positive.
+        """
+        checks.count("batch", batch, "a number of samples", least=1)
+        checks.count("check_every", check_every, "a number of versions", least=1)
+        self.group, self.model, self.optimizer = group, model, optimizer
+        self.batch, self.exact = batch, checks.flag("exact", exact)
+        self.version = checks.count("version", version, "a number of updates")
+        self.max_staleness = max_staleness
+        self.check_every = check_every
+        self._before_update = before_update
+        self._get_state, self._set_state = get_state, set_state
+        self._trained = [p for p in model.parameters() if p.requires_grad]
+        if not self._trained:
+            raise ValueError("no parameter of the model requires a gradient")
+        self._kinds: dict[Any, list[int]] = {}
+        for number, parameter in enumerate(self._trained):
+            dtype = torch.promote_types(parameter.dtype, torch.float32)
+            self._kinds.setdefault((dtype, parameter.device), []).append(number)
+        self._pending: list[_Contribution] = []
+        self._results = self._zeros()
+        self._epoch = -1  # of the last comparison of versions
+        self._is_new = True
+        self._counts: Counter[str] = Counter()
+        self._running: tuple[_Round, Work[Any]] | None = None
+        self._has_begun = False
+
+    # -- three ways to wait ------------------------------------------------
+
+    def __iter__(self) -> Iterator[Step]:
+        while True:
+            if self._has_begun:
+                self._drive(self._round())
+            else:
+                self._drive(self._enter())
+            self._has_begun = True
+            yield Step(self)
+
+    def _drive(self, steps: _Round) -> None:
+        work = _advance(steps)
+        while work is not None:
+            try:
+                work.wait()
+            except PeerLost as error:
+                work = _advance(steps, error)
+            else:
+                work = _advance(steps)
+
+    async def __aiter__(self) -> AsyncIterator[Step]:
+        while True:
+            steps = self._round() if self._has_begun else self._enter()
+            work = _advance(steps)
+            while work is not None:
+                try:
+                    await work
+                except PeerLost as error:
+                    work = _advance(steps, error)
+                else:
+                    work = _advance(steps)
+            self._has_begun = True
+            yield Step(self)
+            await asyncio.sleep(0)
+
+    def poll(self) -> Step | None:
+        """Never waits. A step to contribute to, or None while a round is under way. The
+        next call after a step begins its round.
+
+        Raises:
+          CallTimeout: as `Work.wait` does.
+        """
+        if self._running is None:
+            steps = self._round() if self._has_begun else self._enter()
+            work = _advance(steps)
+        else:
+            steps, work = self._running
+        while work is not None:
+            work.start()
+            if not work.done():
+                self._running = steps, work
+                return None
+            self._running = None
+            try:
+                work.wait()
+            except PeerLost as error:
+                work = _advance(steps, error)
+            else:
+                work = _advance(steps)
+        self._running, self._has_begun = None, True
+        return Step(self)
+
+    # -- what there is to know ---------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this member has rank 0: one of them has, at any time."""
+        return self.group.rank == 0
+
+    def stats(self) -> dict[str, int]:
+        """Counts of this member: rounds, updates, samples of all members in them, its
+        own contributions, those dropped because they were stale, operations that lost a
+        member, states received, and tensors healed; and the version."""
+        names = ("rounds", "updates", "samples", "contributions", "stale")
+        counts = {name: self._counts[name] for name in names}
+        rest = ("lost", "received", "healed")
+        return counts | {n: self._counts[n] for n in rest} | {"version": self.version}
+
+    # -- contributions -----------------------------------------------------
+
+    def _zeros(self) -> list[Tensor]:
+        sizes = {
+            kind: sum(self._trained[i].numel() for i in numbers) + 1
+            for kind, numbers in self._kinds.items()
+        }
+        return [
+            torch.zeros(size, dtype=dtype, device=device)
+            for (dtype, device), size in sizes.items()
+        ]
+
+    def _pieces(self, flat: Tensor, numbers: list[int]) -> Iterator[tuple[int, Tensor]]:
+        sizes = [self._trained[i].numel() for i in numbers]
+        pieces = torch.split(flat[:-1], sizes)
+        for number, piece in zip(numbers, pieces, strict=True):
+            yield number, piece.view(self._trained[number].shape)
+
+    @torch.no_grad()
+    def _add(self, count: int, version: int) -> None:
+        if self.exact and count > self.batch:
+            raise ValueError(
+                f"a contribution of {count} samples cannot be part of a batch of "
+                f"exactly {self.batch}: give smaller ones, or exact=False"
+            )
+        last = self._pending[-1] if self._pending else None
+        if last is None or self.exact or last.version != version:
+            last = _Contribution(0, version, self._zeros())
+            self._pending.append(last)
+        for numbers, flat in zip(self._kinds.values(), last.sums, strict=True):
+            for number, piece in self._pieces(flat, numbers):
+                gradient = self._trained[number].grad
+                if gradient is not None:
+                    piece.add_(gradient.to(piece.dtype), alpha=count)
+            flat[-1] += count
+        self._pending[-1] = last._replace(samples=last.samples + count)
+        self._counts["contributions"] += 1
+        for parameter in self._trained:
+            parameter.grad = None
+
+    def _drop_stale(self) -> None:
+        if self.max_staleness is None:
+            return
+        least = self.version - self.max_staleness
+        kept = [c for c in self._pending if c.version >= least]
+        self._counts["stale"] += len(self._pending) - len(kept)
+        self._pending = kept
+
+    # -- a round -----------------------------------------------------------
+
+    def _enter(self) -> _Round:
+        """Before the first round: have what the others have."""
+        yield from self._compare_versions()
+
+    def _round(self) -> _Round:
+        self._counts["rounds"] += 1
+        self._drop_stale()
+        before = self.version
+        while True:
+            try:
+                yield from self._attempt()
+                break
+            except PeerLost:
+                self._counts["lost"] += 1
+                yield from self._compare_versions()
+                if self.version != before:
+                    break  # the update was made; what failed came after it
+        yield from self._compare_versions()
+
+    def _attempt(self) -> _Round:
+        chosen = yield from self._choose()
+        if chosen is not None:
+            sums = self._zeros()
+            for index in chosen:
+                torch._foreach_add_(sums, self._pending[index].sums)
+            yield self.group.allreduce(sums, "sum", out=self._results)
+            kept = [c for i, c in enumerate(self._pending) if i not in chosen]
+            self._pending = kept
+            self._update()
+            if self.version % self.check_every == 0:
+                yield from self._compare_states()
+        yield self.group.barrier_async()  # newcomers come in
+
+    def _choose(self) -> Generator[Any, None, list[int] | None]:
+        """Which of this member's contributions make an update with those of others;
+        None: there are not enough yet."""
+        counts = [c.samples for c in self._pending]
+        if not self.exact:
+            total = torch.tensor([sum(counts)])
+            result = torch.empty_like(total)
+            yield self.group.allreduce(total, "sum", out=result)
+            return list(range(len(counts))) if int(result) >= self.batch else None
+        row = torch.zeros(_CHOICE, dtype=torch.int64)
+        row[: len(counts)] = torch.tensor(counts[:_CHOICE], dtype=torch.int64)
+        work = self.group.all_gather(row)
+        yield work
+        rows = work.result().tolist()
+        picked = _subset([row[i] for i in range(_CHOICE) for row in rows], self.batch)
+        if picked is None:
+            return None
+        size, rank = len(rows), self.group.rank
+        return [at // size for at in picked if at % size == rank]
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        for numbers, flat in zip(self._kinds.values(), self._results, strict=True):
+            flat[:-1] /= flat[-1]
+            for number, piece in self._pieces(flat, numbers):
+                parameter = self._trained[number]
+                parameter.grad = piece.to(parameter.dtype, copy=True)
+        self._counts["samples"] += int(self._results[0][-1])
+        if self._before_update is not None:
+            with torch.enable_grad():
+                self._before_update()
+        if self.optimizer is not None:
+            self.optimizer.step()
+        for parameter in self._trained:
+            parameter.grad = None
+        self._counts["updates"] += 1
+        self.version += 1
+
+    # -- state -------------------------------------------------------------
+
+    def _compare_versions(self) -> _Round:
+        """The members have changed: those that are behind get the newest state."""
+        while self._epoch != self.group.epoch:
+            try:
+                # Of one shape, whatever the size: while a group forms, one member can
+                # know of a newcomer before another does. Afterwards all know the same.
+                mine = [self.version, -self.version, int(self._is_new)]
+                most = torch.tensor(mine)
+                yield self.group.allreduce(most, "max")
+                epoch = self.group.epoch
+                newest, oldest, news = most.tolist()
+                if newest != -oldest or news:
+                    yield from self._send_state(newest)
+            except PeerLost:
+                self._counts["lost"] += 1
+            else:
+                self._epoch, self._is_new = epoch, False
+
+    def _send_state(self, newest: int) -> _Round:
+        first = torch.tensor([self.group.rank if self.version == newest else 1 << 30])
+        yield self.group.allreduce(first, "min")
+        donor = int(first)
+        gives = self.group.rank == donor
+        takes = self._is_new or self.version < newest
+        said: Any = None
+        if gives:
+            optimizer = self.optimizer and self.optimizer.state_dict()
+            own = self._get_state() if self._get_state else None
+            said = codec.encode_in_band((optimizer, own))
+        size = torch.tensor([len(said) if gives else 0])
+        yield self.group.broadcast(size, donor)
+        data = torch.empty(int(size), dtype=torch.uint8)
+        if gives:
+            data = torch.frombuffer(bytearray(said), dtype=torch.uint8)
+        # One operation: a member that dies leaves nobody with a part of it.
+        kept = [*self.model.parameters(), *self.model.buffers()]
+        state = [t.detach().clone() for t in kept if t.numel()]
+        yield self.group.broadcast([*state, data], donor)
+        if gives or not takes:
+            return
+        with torch.no_grad():
+            for tensor, value in zip(
+                (t for t in kept if t.numel()), state, strict=True
+            ):
+                tensor.copy_(value)
+        optimizer, own = codec.decode(data.numpy().tobytes())
+        if self.optimizer is not None and optimizer is not None:
+            self.optimizer.load_state_dict(optimizer)
+        if self._set_state is not None:
+            self._set_state(own)
+        self.version = newest
+        self._counts["received"] += 1
+
+    def _named_state(self) -> dict[str, Tensor]:
+        """Everything that must be equal on all members."""
+        found: dict[str, Tensor] = dict(self.model.named_parameters())
+        if self.optimizer is not None:
+            for number, values in self.optimizer.state_dict()["state"].items():
+                for name, value in values.items():
+                    if isinstance(value, Tensor):
+                        found[f"the optimizer's {name} of parameter {number}"] = value
+        return {name: t.detach() for name, t in found.items() if t.numel()}
+
+    def _compare_states(self) -> _Round:
+        """Find members whose tensors differ from those of most, and mend them."""
+        state = self._named_state()
+        hashes = torch.tensor([_hash_of(t) for t in state.values()], dtype=torch.int64)
+        work = self.group.all_gather(hashes)
+        yield work
+        rows = work.result().tolist()
+        for number, (name, tensor) in enumerate(state.items()):
+            column = [row[number] for row in rows]
+            votes = Counter(column)
+            if len(votes) == 1:
+                continue
+            # A tie is decided by the lowest rank.
+            right = max(votes, key=lambda h: (votes[h], -column.index(h)))
+            healed = tensor.clone()
+            yield self.group.broadcast(healed, column.index(right))
+            if column[self.group.rank] != right:
+                with torch.no_grad():
+                    tensor.copy_(healed)
+                self._counts["healed"] += 1
+            ranks = ", ".join(str(r) for r, h in enumerate(column) if h != right)
+            warnings.warn(
+                f"{name} had diverged at version {self.version} on rank {ranks} of "
+                f"learner group {self.group.name!r}, and was replaced by the "
+                "majority's: look for operations that are not deterministic, and for "
+                "updates outside of the accumulator",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def _subset(counts: list[int], batch: int) -> list[int] | None:
+    """The places of some of these numbers that add up to `batch`, the first ones before
+    later ones; None: no numbers do."""
+    reached: dict[int, tuple[int, int]] = {0: (0, -1)}  # a sum: the one before, a place
+    for place, count in enumerate(counts):
+        if not count:
+            continue
+        for total in list(reached):
+            if total + count <= batch:
+                reached.setdefault(total + count, (total, place))
+        if batch in reached:
+            break
+    else:
+        return None
+    places = []
+    while batch:
+        batch, place = reached[batch]
+        places.append(place)
+    return places
+
+
+def _hash_of(tensor: Tensor) -> int:
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    data: Any = flat.view(torch.uint8).numpy()
+    digest = hashlib.blake2b(data, digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def _advance(steps: _Round, error: PeerLost | None = None) -> Work[Any] | None:
+    """The next operation to wait for; None: there are no more."""
+    try:
+        return next(steps) if error is None else steps.throw(error)
+    except StopIteration:
+        return None

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: MIT
+"""`moo.Accumulator`: updates are those of one process with all samples, whoever dies,
+joins or diverges."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+_names = (f"accumulated-{n}" for n in itertools.count())
+
+
+def network() -> Any:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
+
+
+def samples(seed: int, count: int) -> Any:
+    return torch.randn(count, 6, generator=torch.Generator().manual_seed(seed))
+
+
+def loss_of(model: Any, x: Any) -> Any:
+    return (model(x) - x.sum(1, keepdim=True)).square().mean()
+
+
+class Learner:
+    """A member. Its contribution to round n are `count` samples of seed (rank, n)."""
+
+    def join(self, name: str, size: int, version: int = 0, **options: Any) -> int:
+        self.group = moo.LearnerGroup(name, min_size=size)
+        self.model = network()
+        if self.group.rank or version:
+            for parameter in self.model.parameters():
+                nn.init.constant_(parameter, float(version))  # the others' count
+        self.optimizer = torch.optim.Adam(self.model.parameters(), 0.01)
+        self.own = {"updates": version}
+        self.accumulator = moo.Accumulator(
+            self.group,
+            self.model,
+            self.optimizer,
+            version=version,
+            get_state=lambda: self.own,
+            set_state=lambda own: self.own.update(own),
+            before_update=self._note,
+            **options,
+        )
+        self.round = 0
+        return self.group.rank
+
+    def _note(self) -> None:
+        self.own["updates"] += 1
+
+    def contribute(self, step: Any, count: int) -> None:
+        if count:
+            x = samples(100 * self.group.rank + self.round, count)
+            step.add(loss_of(self.model, x), count=count)
+        else:
+            step.skip()
+        self.round += 1
+
+    def train(self, rounds: int, count: int) -> None:
+        for step in self.accumulator:
+            if not rounds:
+                return
+            rounds -= 1
+            self.contribute(step, count)
+
+    async def train_asyncio(self, rounds: int, count: int) -> None:
+        async for step in self.accumulator:
+            if not rounds:
+                return
+            rounds -= 1
+            self.contribute(step, count)
+
+    def train_polling(self, rounds: int, count: int) -> int:
+        """How often nothing was to be done yet."""
+        idle = 0
+        while True:
+            step = self.accumulator.poll()
+            if step is None:
+                idle += 1
+            elif not rounds:
+                return idle
+            else:
+                rounds -= 1
+                self.contribute(step, count)
+
+    def train_to(self, version: int) -> list[str]:
+        """The warnings meanwhile."""
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for step in self.accumulator:
+                if step.version >= version:
+                    break
+                self.contribute(step, 4)
+        return [str(warning.message) for warning in said]
+
+    def diverge(self, exponent: bool) -> None:
+        with torch.no_grad():
+            if exponent:
+                self.optimizer.state_dict()["state"][0]["exp_avg"][0, 0] += 1
+            else:
+                self.model[2].bias[0] += 1e-6
+
+    def state(self) -> tuple[list[float], dict[str, int], dict[str, int]]:
+        values = [float(p.detach().double().sum()) for p in self.model.parameters()]
+        return values, self.accumulator.stats(), self.own
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def alone(rows: list[list[tuple[int, int]]]) -> list[float]:
+    """One process with all samples: of each update the (seed, count) of all members."""
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for row in rows:
+        optimizer.zero_grad()
+        loss_of(model, torch.cat([samples(*one) for one in row])).backward()
+        optimizer.step()
+    return [float(p.detach().double().sum()) for p in model.parameters()]
+
+
+@pytest.fixture
+def learners(group: Any) -> Callable[..., Any]:
+    def make(size: int, name: str = "", **options: Any) -> Any:
+        made = group(Learner, size)
+        ranks = made.call(Learner.join, name or next(_names), size, **options).get()
+        order = sorted(range(size), key=lambda i: ranks[i])
+        return moo.Group([made[i] for i in order])
+
+    return make
+
+
+def equal(values: list[float], others: list[float]) -> bool:
+    return values == pytest.approx(others, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("how", ["train", "train_asyncio", "train_polling"])
+def test_an_update_is_that_of_all_samples_weighted_by_their_number(
+    learners: Any, how: str
+) -> None:
+    both = learners(2, batch=12)
+    both.call_each(getattr(Learner, how), [(4, 4), (4, 2)]).get()
+    (values, stats, own), (others, _, _) = both.call(Learner.state).get()
+    # Two rounds of 6 samples make one update.
+    rows = [[(n, 4), (100 + n, 2), (n + 1, 4), (101 + n, 2)] for n in (0, 2)]
+    assert values == others
+    assert equal(values, alone(rows))
+    assert (stats["version"], stats["updates"], stats["samples"]) == (2, 2, 24)
+    assert own == {"updates": 2}
+
+
+def test_exact_batches_are_of_whole_contributions(learners: Any) -> None:
+    both = learners(2, batch=5, exact=True)
+    both.call_each(Learner.train, [(2, 3), (2, 2)]).get()
+    first = both.call(Learner.state).get()
+    assert first[0][0] == first[1][0]
+    assert first[0][1]["samples"] == 10
+    assert equal(first[0][0], alone([[(0, 3), (100, 2)], [(1, 3), (101, 2)]]))
+    both.call_each(Learner.train, [(1, 4), (1, 3)]).get()  # neither 4 + 3, nor 4, is 5
+    both.call_each(Learner.train, [(1, 0), (1, 2)]).get()  # but 3 + 2 is
+    after = both.call(Learner.state).get()
+    assert after[0][1]["samples"] == 15
+    with pytest.raises(ValueError, match="exactly 5"):
+        both.call_each(Learner.train, [(1, 6), (1, 6)]).get()
+
+
+def test_a_member_that_skips_takes_part_and_stale_gradients_are_dropped(
+    learners: Any,
+) -> None:
+    both = learners(2, batch=4, max_staleness=0)
+    both.call_each(Learner.train, [(3, 4), (3, 0)]).get()
+    (values, stats, _), (others, _, _) = both.call(Learner.state).get()
+    assert values == others
+    assert equal(values, alone([[(n, 4)] for n in range(3)]))
+    assert (stats["updates"], stats["stale"]) == (3, 0)
+
+
+def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
+    learners: Any, spawn: Any
+) -> None:
+    name = next(_names)
+    members = learners(2, name, batch=8)
+    members.call(Learner.train, 3, 4).get()
+    late = spawn(Learner)
+    joined = late.join.remote(name, 2, batch=8)
+    going = members.call(Learner.train_to, 40)
+    assert joined.get() == 2
+    late.train_to(40)
+    going.get()
+    states = [*members.call(Learner.state).get(), late.state()]
+    values, stats, own = states[0]
+    assert all(state[0] == values for state in states)
+    assert stats["version"] == 40 and own == {"updates": 40}
+    assert [state[1]["received"] for state in states] == [0, 1, 1]
+    assert states[2][2] == own  # the program's own state came along, and was counted on
+
+    newer = spawn(Learner)
+    joined = newer.join.remote(name, 2, version=10**6, batch=8)
+    everybody = moo.Group([*members, late])
+    going = everybody.call(Learner.train_to, 10**6 + 3)
+    joined.get()
+    newer.train_to(10**6 + 3)
+    going.get()
+    states = [*everybody.call(Learner.state).get(), newer.state()]
+    assert all(state[0] == states[3][0] for state in states)
+    assert states[0][0][0] > 10**5  # its weights were the checkpoint's
+
+
+def test_deaths_and_newcomers_leave_all_members_equal(
+    learners: Any, spawn: Any
+) -> None:
+    name = next(_names)
+    members = list(learners(3, name, batch=8))
+    for turn in range(3):
+        goal = 30 * (turn + 1)
+        going = [member.train_to.remote(goal) for member in members]
+        late = spawn(Learner)
+        joined = late.join.remote(name, 3, batch=8)
+        moo.kill(members.pop(1))
+        assert isinstance(going.pop(1).exception(timeout=60), moo.ActorDied)
+        joined.get(timeout=60)
+        late.train_to.remote(goal).get(timeout=60)
+        moo.get(going, timeout=60)
+        members.append(late)
+        states = [member.state() for member in members]
+        assert all(state[0] == states[0][0] for state in states)
+        assert {state[1]["version"] for state in states} == {goal}
+        assert {state[2]["updates"] for state in states} == {goal}
+
+
+def test_a_member_that_diverges_is_named_and_healed(learners: Any) -> None:
+    three = learners(3, batch=12, check_every=5)
+    three.call(Learner.train_to, 5).get()
+    for exponent in (False, True):
+        three[1].diverge(exponent)
+        version = three[0].state()[1]["version"]
+        said = three.call(Learner.train_to, version + 5).get()
+        healed = "exp_avg of parameter 0" if exponent else "2.bias"
+        for warnings_of_one in said:
+            assert any(healed in text and "rank 1" in text for text in warnings_of_one)
+        states = three.call(Learner.state).get()
+        assert states[0][0] == states[1][0] == states[2][0]
+        assert states[1][1]["healed"] and not states[0][1]["healed"]
+
+
+def test_what_makes_no_sense_is_refused(learners: Any) -> None:
+    (one,) = learners(1, batch=4)
+    for wrong, why in (
+        ({"batch": 0}, "batch=0 must be"),
+        ({"batch": 4, "check_every": 0}, "check_every=0 must be"),
+        ({"batch": 4, "exact": 1}, "exact=1 must be"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=why):
+            one.join(next(_names), 1, **wrong)

@@ -2,7 +2,7 @@
 """The messages between the processes of a session and their host's agent.
 
 A process makes a `Request`. One with a ``rid`` is answered by the `Reply` of that
-number, which every process takes out of its own count. What the agent says beside is
+number, which every process takes out of its own count. The agent says beside
 `NEWS`. Both go over lifelines, and between hosts and sessions in messages of agents
 (see `host.protocol`). `control.messages` says how they are encoded, and what that
 promises.
@@ -119,7 +119,7 @@ class Life(msgspec.Struct, omit_defaults=True):
 
 
 class Request(Message, kw_only=True):
-    """What a process asks of its agent. Without ``rid`` it wants no answer."""
+    """A question or an order to the agent. Without ``rid`` it wants no answer."""
 
     rid: Id | None = None
 
@@ -568,7 +568,7 @@ NEWS: Decoder[Message] = Decoder(
     Ended,
     LostSnapshot,
 )
-#: What another session's home may say to a process.
+#: All that another session's home may say to a process.
 NEWS_OF_OTHERS: Decoder[Message] = Decoder(Reply, Died, Event, Located, Gone)
 
 

@@ -29,6 +29,7 @@ class Channel(Future):
 
     def __init__(self, runtime: Runtime, label: str, timeout: float | None) -> None:
         super().__init__()
+        self.heard = True  # nobody misses the end of a stream that is dropped
         self.items: deque[Reply] = deque()
         self._runtime = runtime
         self._label = label

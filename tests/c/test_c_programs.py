@@ -20,6 +20,7 @@ PROGRAMS = sorted(
 LONG = (
     "test_arena",
     "test_collective_death",
+    "test_collective_faults",
     "test_collective_hosts",
     "test_device",
     "test_fabric",

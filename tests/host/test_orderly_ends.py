@@ -195,6 +195,7 @@ def test_an_error_that_nobody_asks_for_is_printed_once(tmp_path: Path) -> None:
         @moo.actor
         class A:
             def fail(self, n): raise ValueError(f"number {n}.")
+            def items(self): yield 1; self.fail(3)
             def fine(self): pass
         if __name__ == "__main__":
             with moo.init(logs=False):
@@ -215,6 +216,9 @@ def test_an_error_that_nobody_asks_for_is_printed_once(tmp_path: Path) -> None:
                     except (ValueError, TypeError):
                         pass
                 assert a.fail.remote(3).exception() is not None
+                for _ in a.items():
+                    a.fine()
+                    break
                 a.fail.remote(3).cancel()
                 a.fine()
         """,

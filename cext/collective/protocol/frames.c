@@ -5,6 +5,7 @@
  */
 #include "collective/protocol/frames.h"
 
+#include <assert.h>
 #include <string.h>
 
 struct walk {
@@ -18,6 +19,7 @@ struct walk {
 static void number(struct walk *walk, uint64_t *value, size_t bytes,
                    uint64_t limit)
 {
+    assert(walk->in || walk->out); /* it reads, or it writes */
     if (walk->bad || walk->length - walk->at < bytes) {
         walk->bad = true;
         *value = 0;

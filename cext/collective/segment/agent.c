@@ -176,23 +176,20 @@ static void look_at(moo_group_agent *agent, uint32_t slot)
         if (complaint)
             mooi_agent_complain(&agent->agent, complaint >> 24, &cause);
         break;
-    case LEAVES:
-        mooi_agent_gone(&agent->agent, slot, false, cell->begun);
-        set_free(agent, slot);
-        break;
     default:
         break;
     }
 }
 
-/* What a process said before it died counts, if it said that it leaves. */
-static void look_for_death(moo_group_agent *agent, uint32_t slot)
+/* Whether its process is dead or not, a member that says that it leaves has
+ * left. */
+static void look_for_end(moo_group_agent *agent, uint32_t slot)
 {
     const struct watch *watch = &agent->watches[slot];
     struct mooi_cell *cell = &agent->segment->cells[slot];
-    if (watch->pidfd < 0 || !mooi_watch_dead(watch->pidfd))
-        return;
     bool left = mooi_slot_state(cell) == LEAVES;
+    if (!left && (watch->pidfd < 0 || !mooi_watch_dead(watch->pidfd)))
+        return;
     mooi_agent_gone(&agent->agent, slot, !left, left ? cell->begun : 0);
     set_free(agent, slot);
 }
@@ -255,9 +252,10 @@ void moo_group_agent_look(moo_group_agent *agent)
     uint64_t rings;
     uint32_t epoch = agent->agent.epoch;
     bool rang = read(agent->bell, &rings, sizeof rings) > 0;
-    /* Deaths first: who joins now has not met the dead. */
+    /* Ends first: newcomers do not meet the dead, and a connection that broke
+     * because a member left is no reason to complain. */
     for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++)
-        look_for_death(agent, slot);
+        look_for_end(agent, slot);
     mooi_agent_look(&agent->agent);
     pump(agent);
     for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++) {

@@ -7,6 +7,7 @@
  * sequentially consistent: either the sleeper sees the new value on its last
  * look, or the writer sees the note and rings.
  */
+#include "collective/fault.h"
 #include "collective/process.h"
 #include "collective/segment/segment.h"
 
@@ -70,10 +71,19 @@ void mooi_bell_ring(moo_group *group)
 
 /* ---- counters ---- */
 
+#ifdef MOOI_FAULTS
+static const char *const points[COUNTERS][2] = {
+    [PUT] = {"putting", "put"}, [REDUCED] = {"reducing", "reduced"},
+    [COPIED] = {"copying", "copied"}, [ACKED] = {"acknowledging", "acknowledged"},
+    [RINGED] = {"ringing", "ringed"}, [POSTED] = {"posting", "posted"}};
+#endif
+
 void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
 {
     uint32_t note = note_of(group->slot, which);
+    MOOI_FAULT(points[which][0]);
     atomic_store(&own_cell(group)->counter[which], value);
+    MOOI_FAULT(points[which][1]);
     for (uint32_t rank = 0; rank < group->view.size; rank++) {
         struct mooi_cell *cell = cell_of(group, rank);
         if (atomic_load(&cell->waiting) == note &&

@@ -7,8 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collective/fault.h"
 #include "collective/process.h"
 #include "collective/segment/segment.h"
+
+#ifdef MOOI_FAULTS
+void (*mooi_fault)(const char *point);
+#endif
 
 static struct mooi_cell *own_cell(const moo_group *group)
 {
@@ -59,6 +64,7 @@ moo_err mooi_enter(moo_group *group, struct mooi_segment *segment)
     group->regions = (unsigned char *)segment + HEADER_BYTES;
     if (!claim(group))
         return MOO_ENOMEM;
+    MOOI_FAULT("claimed");
     struct mooi_cell *cell = own_cell(group);
     cell->member = (struct mooi_member){
         .slot = group->slot, .pid = group->pid, .id = group->id,
@@ -71,7 +77,9 @@ moo_err mooi_enter(moo_group *group, struct mooi_segment *segment)
     atomic_store(&cell->complaint, 0);
     atomic_store(&cell->obstacles, 0);
     atomic_store(&cell->state, mooi_slot_word(group->pid, KNOCKS));
+    MOOI_FAULT("knocking");
     ring_agent(group);
+    MOOI_FAULT("knocked");
     return MOO_OK;
 }
 
@@ -88,7 +96,9 @@ void mooi_exit(moo_group *group, bool midway)
 {
     struct mooi_cell *cell = own_cell(group);
     cell->begun = group->seq + midway;
+    MOOI_FAULT("leaving");
     atomic_store(&cell->state, mooi_slot_word(group->pid, LEAVES));
+    MOOI_FAULT("left");
     ring_agent(group);
 }
 
@@ -188,6 +198,7 @@ bool mooi_newcomers_wait(const moo_group *group)
 
 void mooi_rest(moo_group *group)
 {
+    MOOI_FAULT("resting");
     ring_agent(group);
 }
 
@@ -213,8 +224,10 @@ moo_err mooi_commit(moo_group *group, uint64_t seq, bool rests)
     struct mooi_words *words = &group->segment->words;
     bool aborted;
     if (mooi_state_of(&words->word, seq) == MOOI_OPEN) {
+        MOOI_FAULT("committing");
         atomic_store(&words->result, mooi_result_of(seq, 0, rests));
         mooi_word_take(&words->word, seq, MOOI_COMMITTED);
+        MOOI_FAULT("committed");
     }
     if (!mooi_decided(group, seq, &aborted))
         return MOOI_PENDING;

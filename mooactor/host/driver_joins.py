@@ -19,7 +19,7 @@ from mooactor.control.messages import Message
 from mooactor.control.reach import Reach
 from mooactor.control.secret import Key, next_step, stay_here
 from mooactor.process.agent_client import AgentClient
-from mooactor.process.place import host_name
+from mooactor.process.environment import host_name
 from mooactor.process.protocol import Cluster, Joined, NotJoined, Refused
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from msgspec import Meta
 from mooactor.control.envelope import VERSION as WIRE
 from mooactor.control.messages import Decoder, Id, Message, Name, Text
 from mooactor.host.addresses import is_reachable
+from mooactor.process.environment import is_host_name
 from mooactor.process.needs import Amount
-from mooactor.process.place import is_host_name
 
 AT_A_TIME = 256  # rows in one message
 MAX_BYTES = 1 << 16  # of a row, encoded

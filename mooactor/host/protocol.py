@@ -33,8 +33,8 @@ from mooactor.host.output import (
     MOST_OF_LINES,
     TAIL_LINES,
 )
+from mooactor.process.environment import Place
 from mooactor.process.needs import Amount
-from mooactor.process.place import Place
 from mooactor.process.protocol import MOST_OF_A_SEGMENT, Life, Row, Stream
 
 MOST_OF_DEVICES = 1 << 12

@@ -31,9 +31,9 @@ from mooactor.control.messages import (
     Text,
 )
 from mooactor.control.reach import Reach
+from mooactor.process.environment import Place
 from mooactor.process.exits import ExitRecord
 from mooactor.process.needs import Labels, Needs
-from mooactor.process.place import Place
 from mooactor.process.supervision import Restart, Supervision, When
 from mooactor.tensors.network import Network
 
@@ -274,7 +274,7 @@ class Locate(Request):
 
 class Unreached(Request):
     """The sender has no connection to that process. For `latest` and `mark` see
-    `process.breaks`."""
+    `process.peers`."""
 
     id: SomeId
     latest: Id

@@ -192,7 +192,7 @@ const struct mooi_post *mooi_post_of(const moo_group *group, uint32_t rank);
 /* The connections of this leader stand in the present epoch, and large tensors
  * go by that transport, a MOO_TRANSPORT_… bit. */
 void mooi_post_carrier(moo_group *group, uint32_t transport);
-/* What a leader has told so; 0: nothing in the present epoch. Any thread, with
+/* The value that a leader has told so; 0: none in the present epoch. Any thread, with
  * the group's mutex held. */
 uint32_t mooi_carrier_of(const moo_group *group, uint32_t rank);
 /* The checksum of all that this leader has sent to its i-th link, to be told

@@ -324,7 +324,7 @@ class Channel:
         self._carrier = None
         now = self._now()
         if self._beat_s:
-            # It stood until then. What has come since does not say that the other side
+            # It stood until then. Frames that came since do not say that the other side
             # hears this one: it may have gone on sending, until it gave up itself.
             self._heard = now - unnoticed_s(self._beat_s)
         if self._farewell is None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Time: one clock, the timers over it, and a clock that a test advances.
 
-What waits, retries or gives up takes a `Clock`, and reads no other. In a program that
-is `REAL`, the machine's monotonic clock: all processes of a host read the same, and so
-do `time.monotonic` and `time.perf_counter`, which Linux takes from one source. In a
-test it is a `VirtualClock`, and minutes of silence pass at once.
+Code that waits, retries or gives up takes a `Clock`, and reads no other. In a program
+that is `REAL`, the machine's monotonic clock: all processes of a host read the same,
+and so do `time.monotonic` and `time.perf_counter`, which Linux takes from one source.
+In a test it is a `VirtualClock`, and minutes of silence pass at once.
 
 How long a system call waits stays real: sockets know no other time.
 """
@@ -80,7 +80,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def run_due(self) -> None:
-        """Do what is due now, in order. What is added meanwhile for a later time, be it
+        """Do what is due now, in order. An action that is added for a later time, be it
         over by then, waits for the next call. An exception of an action passes through,
         and costs the others nothing."""
         now = self._now()

@@ -56,14 +56,14 @@ def client_key(secret: bytes) -> bytes:
 
 
 def make_server(socket: zmq.Socket[Any], secret: bytes) -> None:
-    """What the socket binds from now on takes clients of this secret only, once a ZAP
+    """Addresses that it binds from now on take clients of this secret only, once a ZAP
     handler admits them (`Gate`)."""
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.CURVE_SECRETKEY, pair(secret, SERVER)[1])
 
 
 def make_client(socket: zmq.Socket[Any], secret: bytes) -> None:
-    """What the socket connects to from now on must be a server of this secret."""
+    """It connects from now on to servers of this secret only."""
     public, private = pair(secret, CLIENT)
     socket.setsockopt(zmq.CURVE_SERVERKEY, pair(secret, SERVER)[0])
     socket.setsockopt(zmq.CURVE_PUBLICKEY, public)

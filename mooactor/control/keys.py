@@ -24,7 +24,7 @@ def namespace_key(secret: bytes, namespace: str) -> bytes:
 
 
 def session_mark(key: bytes) -> bytes:
-    """What names a session and does not reveal its key."""
+    """A name of a session that does not reveal its key."""
     return blake2b(key, digest_size=8, person=b"session").digest()
 
 

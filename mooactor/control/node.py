@@ -267,8 +267,8 @@ class Node:
         return wait if left is None else min(wait, left)
 
     def close(self, linger_s: float = 0.5) -> None:
-        """Close all channels and free everything; not from within `serve`. What was
-        posted before has `linger_s` to leave."""
+        """Close all channels and free everything; not from within `serve`.
+        Messages that were posted before have `linger_s` to leave."""
         if self._closed:
             return
         self.accept = None

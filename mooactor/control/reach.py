@@ -47,7 +47,7 @@ class Reach(msgspec.Struct, frozen=True, omit_defaults=True):
             stay_here([self.bind, *listens])
 
     def address(self, port: int) -> str:
-        """What other hosts connect to."""
+        """The address that other hosts connect to."""
         return f"tcp://{bracketed(self.advertise)}:{port}"
 
 

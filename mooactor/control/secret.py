@@ -72,7 +72,7 @@ class Key:
 
 
 def next_step(why: str, key: Key, otherwise: str = "") -> str:
-    """What to do about a broker that has not answered for the reason `why`, and the key
+    """The remedy for a broker that has not answered for the reason `why`, and the key
     that this program has. `otherwise`: what to do if that is no matter of the key."""
     step = otherwise or "see whether `mooactor broker` runs there, with the same key"
     if TURNED_DOWN in why or fingerprints.OTHER_KEY in why:

@@ -25,8 +25,8 @@ from mooactor.control.sockets import events_of, monitored, unmonitor
 from mooactor.control.ways import Keeper
 
 MOST = 1 << 14  # each takes some 4 KB of memory
-#: What a listener sends to one who does not pass the handshake of CURVE (RFC 26) is
-#: less: a greeting of 64 bytes, a WELCOME of 170 and an error of 12. One who does gets
+#: A listener sends less to one who does not pass the handshake of CURVE (RFC 26):
+#: a greeting of 64 bytes, a WELCOME of 170 and an error of 12. One who does gets
 #: a READY, and the kernel counts 301 with it.
 _ANSWERED_BYTES = 272
 _ACKED = struct.Struct("=120xQ")  # tcpi_bytes_acked of struct tcp_info, Linux 4.1

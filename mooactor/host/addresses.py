@@ -4,7 +4,7 @@
 ``tcp://ADDR:PORT``, or shorter: without ``tcp://``, without the port, or the port alone
 as ``:PORT``. ADDR is a name, an IPv4 address, an IPv6 address (in brackets where a port
 follows), or ``*`` for all addresses of this host.
-What a host and a port are, `control.addresses` says, which reads whole addresses.
+`control.addresses`, which reads whole addresses, defines hosts and ports.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Phase(Enum):
 
 
 class Verdict(NamedTuple):
-    """What follows from a death."""
+    """The consequences of a death."""
 
     returns: bool  # this child will run again, unless the supervisor gives up
     kill: tuple[str, ...] = ()  # other children, in this order
@@ -175,7 +175,7 @@ class Roster:
         return self._failed(member, now)
 
     def foresee(self, key: str, now: float) -> Literal["returns", "over", "gives up"]:
-        """What a failure of this child would lead to now."""
+        """The consequences that a failure of this child would have now."""
         member = self._members[key]
         if self.closed or member.when == "never" or member.phase is Phase.OVER:
             return "over"

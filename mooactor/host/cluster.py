@@ -30,7 +30,7 @@ from mooactor.process.protocol import BrokerLost, Configure, Joined, Refused
 
 
 class Offer(NamedTuple):
-    """What a host has for a session, by its last announcement.
+    """The resources of a host for a session, by its last announcement.
 
     Args:
       free: what other sessions leave of the total.

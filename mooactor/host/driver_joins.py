@@ -111,8 +111,8 @@ def _way_to(brokers: Sequence[Address], local: bool) -> str:
     """The address of this host on the way to the first broker that there is a way to:
     of one whose machine is gone, the name may be gone as well. Nothing is sent.
 
-    Whoever comes to that broker from another host must come here, too: also if it is
-    on this one, which may well call itself 127.0.1.1.
+    Processes that come to that broker from other hosts must come here, too: also if it
+    is on this one, which may well call itself 127.0.1.1.
     """
     obstacles = []
     for broker in brokers:

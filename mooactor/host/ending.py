@@ -80,7 +80,7 @@ def ended_by() -> type[BaseException] | None:
 
 
 def reason(raised: type[BaseException] | None, otherwise: str) -> str:
-    """What the program did, for others who lose its actors, if `raised` caused the
+    """The program's act, for others who lose its actors, if `raised` caused the
     end."""
     interrupted = raised is not None and issubclass(raised, KeyboardInterrupt)
     return "was interrupted (Ctrl-C)" if interrupted else otherwise

@@ -120,8 +120,8 @@ class EventLoop:
 
     def pause_reading(self, line: Line) -> None:
         """Leave what it says from here on in its socket, and its end unknown, until
-        `resume_reading`. What was read together with the present message comes still,
-        and all of it to whoever reads the line himself."""
+        `resume_reading`. Messages that were read together with the present one come
+        still, and all of them to the one who reads the line himself."""
         if self.is_open(line):
             self._paused.add(line)
             self._expect(line, selectors.EVENT_WRITE if line.kept else 0)

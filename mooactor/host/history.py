@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What actors have printed lately, and those who read it with ``mooactor logs``.
+"""The latest output of actors, and those who read it with ``mooactor logs``.
 
 A reader gets lines as its channel takes them: at most `_MOST_QUEUED` bytes wait in the
 channel, the rest waits here. Invariant: no line that a reader was to have is missing in
@@ -7,9 +7,9 @@ silence. Those that were kept when it asked are all sent, before any later one. 
 ones the oldest make way once `_MOST_WAITING` bytes wait, and the reader is told how
 many, at that place.
 
-What is kept has a bound in lines and in bytes: a progress bar may be one line of 64 KiB
-after another. Of one actor the oldest lines make way, and of all actors those of the
-one that has been silent for longest.
+The output that is kept has a bound in lines and in bytes: a progress bar may be one
+line of 64 KiB after another. Of one actor the oldest lines make way, and of all actors
+those of the one that has been silent for longest.
 
 Lines come with the label, the pid and the host of their process, as they are shown.
 Actors without a name share a label, and one that is restarted has another pid; so

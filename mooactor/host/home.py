@@ -120,7 +120,7 @@ class Home:
 
     @property
     def program(self) -> str:
-        """What the session's program is called elsewhere."""
+        """The name of the session's program elsewhere."""
         argv, pid = (
             ([], None) if self.config is None else (self.config.argv, self.config.pid)
         )

@@ -8,7 +8,7 @@ Invariants:
   the first one up. An agent that stood still may see the second one open before it has
   noticed that; it closes the older guest then.
 * All guests reserve from one account, the host's.
-* Whatever ends the agent ends every process that it has started: they hold its
+* The agent's end is that of every process that it has started: they hold its
   lifelines, and the kernel kills them with it. Their directories are removed, and what
   they had started by other means is killed, by the agent, or by its janitor.
 """
@@ -38,7 +38,7 @@ from mooactor.process.system import MOUNT_PROC, adopt_orphans, why_no_proc
 
 @dataclass
 class Offer:
-    """What this host offers, and how it is reached."""
+    """This host's offer, and its address."""
 
     name: str
     brokers: list[str]

@@ -33,7 +33,7 @@ def how_left(why: str) -> str | None:
 
 
 def in_words(why: str) -> str:
-    """What has become of a host, behind its name."""
+    """A host's fate, behind its name."""
     how = how_left(why)
     if how is None:
         return f"was lost ({why[:_MOST_OF_A_TEXT]})"
@@ -66,7 +66,7 @@ class Absent:
         self._reasons.pop(host, None)
 
     def of(self, host: str) -> str:
-        """What has become of it; empty if it is there, or never was."""
+        """Its fate; empty if it is there, or never was."""
         return self._reasons.get(host, "")
 
 

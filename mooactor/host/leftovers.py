@@ -21,8 +21,8 @@ Invariants:
   noted, or is a descendant of such a process. The janitor kills what has the mark.
 * A process is known by its pid and the time of its start: another one that gets the
   same pid is spared.
-* The agent never waits for them; it looks again after a while. What another user runs
-  may be unreadable, and is nobody's then.
+* The agent never waits for them; it looks again after a while. Another user's
+  process may be unreadable, and is nobody's then.
 
 The janitor is a process beside each agent that waits for nothing but the agent's end.
 An agent that is asked to end tidies up itself, and its janitor with the rest. If it is
@@ -74,7 +74,7 @@ class _Process:
         return cls(pid, started, parent, group, dead=words[0] in (b"Z", b"X"))
 
     def environment(self) -> list[bytes]:
-        """What its program was started with. One empty entry: nothing, or it is dead or
+        """The arguments of its program. One empty entry: nothing, or it is dead or
         within an execve. No entry: it is gone, or another user's."""
         try:
             with open(f"/proc/{self.pid}/environ", "rb", buffering=0) as file:

@@ -21,7 +21,7 @@ Invariants of links, which `moo.link` makes:
 * A link is between two actors, in both directions, and outlasts their restarts. It
   ends when one of the two is over, or with `moo.unlink`.
 * An abnormal end of one ends the processes of all that are linked with it, directly or
-  through others, at once and once: their deaths lead back to nobody. What comes after
+  through others, at once and once: their deaths lead back to nobody. The rest
   is up to the policy or the supervisor of each.
 * An end is normal if the actor was stopped or exited with code 0. The end of the
   session spreads nothing.

@@ -10,8 +10,8 @@ Invariants:
 
 * Nothing is asked before `AllNamed`: the answerer says it once it has this session for
   a neighbor, too. So its processes know whom they answer.
-* Whatever a process waits for over this channel, it hears of its end: by the answer, or
-  by the news that the other session is lost.
+* A process that waits for something over this channel hears of its end: by the answer,
+  or by the news that the other session is lost.
 
 * Once the other session is lost, `Asker.last_words` has an end for all that a process
   awaits of it.

@@ -21,9 +21,9 @@ other one (`neighbor`), and answers those that have one to it (`visitors`). Inva
   lost, its channels to this home are closed. So no process calls one that takes it for
   dead, and would not answer.
 
-* What processes of this session take for dead stays dead to them: `Presumed`. A process
-  sends such a one nothing any more, answers included. So if that session is found
-  again, its processes must not call this one.
+* A session that processes of this one take for dead stays dead to them: `Presumed`. A
+  process sends such a one nothing any more, answers included. So if that session is
+  found again, its processes must not call this one.
 * The ends of lost actors of other sessions are told to later askers, too: `Departed`.
 """
 
@@ -207,8 +207,8 @@ class Neighbors:
         guard: Callable[[Callable[[], None]], None],
     ) -> None:
         """A request for an actor that is not of this session: hand it on to the session
-        that has it, answer if that is lost, or do `otherwise`. What is done later goes
-        through `guard`, so that an error in it is that request's alone."""
+        that has it, answer if that is lost, or do `otherwise`. Later steps go
+        through `guard`, so that an error in them is that request's alone."""
 
         def act(neighbor: Neighbor | None) -> None:
             if not self._loop.is_open(line):
@@ -380,7 +380,7 @@ class Departed:
             del self._ends[next(iter(self._ends))]
 
     def answer(self, request: Served) -> list[Message] | None:
-        """What somebody hears who asks for one of them; None: it is none of them."""
+        """The answer to somebody who asks for one of them; None: it is none of them."""
         end = self._ends.get(actor_of(request.id))
         if end is None:
             return None

@@ -333,7 +333,7 @@ class Nursery:
         self._deaths += 1
         if self._deaths <= _MOST_TRIES:
             self._exec_again()
-        # What a spare process becomes is told by its own line, or by the end of that.
+        # The fate of a spare process is told by its own line, or by the end of that.
         self._end_of(set(self._unborn) - set(self._becoming.values()), why)
 
     def _exec_again(self) -> OSError | None:

@@ -10,9 +10,9 @@ Invariants:
 * Messages go to the channel in the order posted.
 * At most `_MOST_QUEUED` bytes of them wait in the channel, beside one message.
 * A message that cannot be sent at all is refused when it is posted.
-* What waits here is bounded, but for messages that are `patient`: the sender keeps what
-  is in these anyway, and their parcels are no copies. Past that bound the peer counts
-  as one that does not read.
+* The messages that wait here are bounded, but for messages that are `patient`: the
+  sender keeps what is in these anyway, and their parcels are no copies. Past that bound
+  the peer counts as one that does not read.
 """
 
 from __future__ import annotations

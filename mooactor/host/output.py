@@ -125,7 +125,7 @@ def _unread(pipe: int) -> int:
 
 
 def _latest(line: bytes) -> bytes:
-    """What a line looks like after its carriage returns."""
+    """The visible part of a line after its carriage returns."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 

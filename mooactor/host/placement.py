@@ -181,8 +181,8 @@ def _never(suitable: Sequence[Candidate], needs: Needs, room: int, count: int) -
 def free_on(
     host: str, free: Amount, asked: Amount, shares: Sequence[float] | None
 ) -> str:
-    """What is free on a host, as far as the kinds that are asked for. If GPUs have room
-    together, but none alone, that is said."""
+    """The free resources of a host, as far as the kinds that are asked for. If GPUs
+    have room together, but none alone, that is said."""
     text = f"{host}: {free.like(asked)}"
     if not shares or _has_shares(shares, asked.gpus):
         return text

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What a guest's processes print and say, on its way to the session's home.
+"""The output and the messages of a guest's processes, on their way to the session's
+home.
 
 Invariant: a process that is faster than the channel is slowed down, and nothing of it
 is lost. While too many bytes wait for the home, pipes and lines are left unread.
@@ -47,7 +48,7 @@ class RelayedOutput:
         self._held_up: dict[LineReader, None] = {}  # in that order
         self._rests: deque[_Rest] = deque()  # those in front have waited for longer
         self._tries_again = False
-        # What the home has not handled, as bytes, and where in the channel each ends.
+        # Unhandled output, as bytes, and where in the channel each piece ends.
         self._printed = 0
         self._under_way: deque[tuple[int, int]] = deque()
 
@@ -136,7 +137,7 @@ class RelayedOutput:
 
 @dataclass(eq=False)
 class _Rest:
-    """What was in the pipe of a dead process."""
+    """The rest in the pipe of a dead process."""
 
     reader: LineReader
     number: int
@@ -146,7 +147,7 @@ class _Rest:
 
 
 class RelayedLines:
-    """What processes say over their lines, and the news of them.
+    """Messages of processes over their lines, and the news of them.
 
     Invariants:
 

@@ -91,7 +91,7 @@ class RemoteProcess(msgspec.Struct, eq=False):
 
 
 class News(Family, Protocol):
-    """What a home hears of a remote site beside."""
+    """News of a remote site for a home, beside."""
 
     def denied(self, process: Process, host: str, note: str) -> None:
         """Its host has not enough left for it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a host has, and what of it is reserved: processors, GPUs and memory.
+"""The resources of a host, and their reservations: processors, GPUs and memory.
 
 One for each agent. All sessions of a `mooactor host` reserve from the same; that of a
 driver's agent is of its session alone, so it binds nobody to cores: the next program on
@@ -66,7 +66,7 @@ class Resources:
         memory: int | None = None,
         binds: bool = True,
     ) -> Resources:
-        """What is offered; by default all that this process may use. `binds`: whether
+        """The offer; by default all that this process may use. `binds`: whether
         actors with whole CPUs get cores for themselves.
 
         Raises:
@@ -127,7 +127,7 @@ class Resources:
             self.give_back(holder)
 
     def reserved(self, session: str | None = None) -> Amount:
-        """What is reserved, by one session or by all."""
+        """The reservations of one session, or of all."""
         found = Amount()
         for (owner, _), amount in self._reserved.items():
             if session is None or owner == session:
@@ -135,7 +135,7 @@ class Resources:
         return found
 
     def by_session(self) -> dict[str, Amount]:
-        """What each session has reserved."""
+        """The reservations of each session."""
         sessions = {owner for owner, _ in self._reserved}
         return {one: self.reserved(one).shown() for one in sorted(sessions)}
 
@@ -250,7 +250,7 @@ class Devices:
 
     @property
     def free(self) -> list[float]:
-        """What of each GPU nobody has."""
+        """The free part of each GPU."""
         return list(self._free.values())
 
     def __str__(self) -> str:
@@ -269,7 +269,8 @@ def chosen_of(free: Sequence[float], count: float) -> list[int] | None:
 
 
 def without(free: Sequence[float], count: float) -> list[float]:
-    """What is free once an actor has got its `count`; there must be room for it."""
+    """The rest that is free once an actor has got its `count`; there must be room for
+    it."""
     chosen = chosen_of(free, count) if count else []
     assert chosen is not None
     share = min(1.0, count)

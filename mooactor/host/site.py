@@ -73,7 +73,7 @@ class Family(Listener, Protocol):
 
 
 class Place(Protocol):
-    """What a home has of each site."""
+    """The interface of each site for a home."""
 
     @property
     def host(self) -> str:
@@ -167,7 +167,7 @@ class Site:
         return process
 
     def configure(self, path: list[bytes], argv: list[bytes]) -> None:
-        """What the driver's program has of these, its actors have."""
+        """The values of the driver's program are those of its actors."""
         self._nursery.configure(path, argv, [])
 
     def preload(self, modules: list[str]) -> None:

@@ -122,9 +122,9 @@ class Sites:
         ]
 
     def offer(self) -> tuple[Amount, Amount]:
-        """What this host has for this session alone, and what of it is free, as shown
-        in the cluster. Nothing until the other hosts may be known: one of them could be
-        a `mooactor host` of this name."""
+        """The resources of this host for this session alone, and what of it is free, as
+        shown in the cluster. Nothing until the other hosts may be known: one of them
+        could be a `mooactor host` of this name."""
         if self.cluster is None or not self._is_here(self.here.host):
             return Amount(), Amount()
         total = self._resources.total
@@ -349,6 +349,6 @@ def _shown_of(amount: Amount) -> Amounts:
 
 
 def _shown(number: float) -> float:
-    """What is meant: sums of fractions such as 0.1 are a little beside that."""
+    """The number that is meant: sums of fractions such as 0.1 are a little beside."""
     near = round(number, _DIGITS)
     return int(near) if near == int(near) else near

@@ -6,7 +6,7 @@ comes of it. So are places that were asked for beforehand, at the latest when th
 asker's process has ended.
 
 Invariant of a `Booking`, places for several actors: all are reserved, by the hosts
-themselves, or none is. What this home knows of a host may be out of date, for other
+themselves, or none is. This home's knowledge of a host may be out of date, for other
 sessions reserve there, too; so each host is asked. If one refuses, or is gone, what the
 others have reserved is given back, and the choice is made again without it. Hosts are
 asked one after the other, in the order of their names: so of several sessions that want

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the death of an actor leads to: its own restart, and that of others.
+"""The consequences of an actor's death: its own restart, and that of others.
 
 The home decides, not the supervisor's process: a decision must be there before the
 news of a death is told, and no code of the user's may hold it up. `children` has the
@@ -53,7 +53,7 @@ _AT_ONCE_S = 1e-6  # but after the deaths that are known by now are told
 
 
 class Sequel(NamedTuple):
-    """What follows from the end of a process."""
+    """The consequences of the end of a process."""
 
     back: bool  # the actor will run again
     delay: float = 0.0  # until then, if it has no supervisor
@@ -89,7 +89,7 @@ class Supervisors:
     # -- a process has ended -----------------------------------------------
 
     def judge(self, actor: Supervised, record: ExitRecord) -> Sequel:
-        """What follows from the end of its process. Ask once for each end."""
+        """The consequences of the end of its process. Ask once for each end."""
         sequel = self._judge(actor, record, self._now())
         self.counts["deaths"] += self._wanted(actor)
         self.counts["restarts"] += sequel.back

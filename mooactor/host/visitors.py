@@ -59,7 +59,7 @@ class VisitorLine(FarLine):
 
 
 class Visitor:
-    """One other session, as this home sees it. What it asks before it has asked for
+    """One other session, as this home sees it. A request before that for
     names is malformed: see `neighbor`."""
 
     def __init__(self, home: Home, channel: Channel) -> None:

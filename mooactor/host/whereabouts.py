@@ -112,7 +112,7 @@ class Whereabouts:
         return sites.here if line is self._home.driver else None
 
     def process_lost(self, process_id: int) -> None:
-        """A process is dead. Who asked for it hears that nothing will come."""
+        """A process is dead. Those that asked for it hear that nothing will come."""
         self._known.pop(process_id, None)
         for line in self._asked.pop(process_id, ()):
             self._home.loop.post(line, Gone(process_id))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What every medium must do, ranks as threads of one process: so that the
+ * The duties of every medium, ranks as threads of one process: so that the
  * thread sanitizer sees every access to the shared segment. The mains are
  * test_collective.c, for one host, and test_collective_hosts.c, for several.
  */

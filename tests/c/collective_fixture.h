@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of learner groups share: lists of tensors, groups whose
+ * Parts that the tests of learner groups share: lists of tensors, groups whose
  * ranks are threads, and a check that says where it failed.
  */
 #ifndef COLLECTIVE_FIXTURE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fuzzing the frames of learner groups. Whatever the bytes are, reading them
+ * Fuzzing the frames of learner groups. Reading any bytes
  * touches nothing beyond them, and what they mean is written as the same bytes:
  * there is one way to say a thing. The reducers take any frame that can be read.
  *

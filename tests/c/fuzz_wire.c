@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What crosses between processes comes back as it was, or is refused. Any bytes
+ * A message between processes comes back as it was, or is refused. Any bytes
  * for the parsers: they must neither read beyond the buffer nor take what packs
  * to other bytes. Built with -fsanitize=fuzzer by `make fuzz`; by
  * gcc it runs its own random inputs.

@@ -4,7 +4,7 @@
  * in virtual time, with everything around them small and made up. Hosts have an
  * agent and members; frames lie in queues; at every step one of the things that
  * can happen happens: a frame arrives, a member goes on, an agent notices
- * something, or there is a fault. Whatever the order, what members see must
+ * something, or there is a fault. In every order, the results of members must
  * agree; `holds` says what that means.
  *
  *   model_groups             all orders of small worlds, and random schedules
@@ -395,7 +395,7 @@ static void ends(uint64_t seq, int end, uint32_t why)
     world.reasons[seq] = (uint8_t)why;
 }
 
-/* What a member sees of the group between two calls is what all see. */
+/* Between two calls every member sees the same of the group. */
 static void end_call(struct person *person)
 {
     uint8_t *epoch = &world.after[person->ended];
@@ -477,7 +477,7 @@ static void call(struct person *person)
         check_silent(epoch);
 }
 
-/* What the members of its host have put in. */
+/* The inputs of the members of its host. */
 static uint32_t local_inputs(const struct person *person, uint32_t *odd)
 {
     const struct roll *roll = roll_of(person);

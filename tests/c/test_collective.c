@@ -62,7 +62,7 @@ static void a_joiner_must_agree_on_the_segment(void)
     ranks_free(&ranks);
 }
 
-/* What each function but wait and free says of the group. */
+/* The verdict of each function but wait and free on the group. */
 static int all_say(moo_group *group, moo_err what)
 {
     moo_request request = {.kind = MOO_GROUP_BARRIER};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Learner groups whose members are processes that get killed or stopped, at
- * random moments of random operations. Whatever happens, the survivors see
+ * random moments of random operations. In every case the survivors see
  * the same outcome of every operation, and go on together.
  *
  * They are on one host, on as many as there are members, and on two. The
@@ -11,7 +11,7 @@
 
 enum { MEMBERS = 4, OPERATIONS = 1 << 15 };
 
-/* What each process saw, written by it and read by the parent. */
+/* The results that each process saw, written by it and read by the parent. */
 struct record {
     _Atomic uint32_t done; /* operations */
     _Atomic uint32_t losses; /* of members, as it was told */

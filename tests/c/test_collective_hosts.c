@@ -181,7 +181,7 @@ static void a_cut_stripe_ends_one_epoch(moo_group *group, void *unused)
     list_free(&list);
 }
 
-/* What comes by one stripe is not received any more, nor acknowledged, and
+/* Bytes of one stripe are not received any more, nor acknowledged, and
  * nothing is said: as by a way through the network that is dead. */
 static void a_silent_stripe_is_noticed(moo_group *group, void *unused)
 {

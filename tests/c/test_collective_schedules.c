@@ -2,8 +2,8 @@
 /*
  * The loop that the docstring of LearnerGroup shows, run by members that come and
  * leave at random moments: between any two of their calls, within one, before they
- * were let in or have seen that they were. Whatever the order of events, what all
- * members have reduced is the same call, and nobody takes older bytes for weights.
+ * were let in or have seen that they were. In every order of events, all
+ * members have reduced the same call, and nobody takes older bytes for weights.
  *
  * All members are groups of one thread, which runs them in slices of no time, in an
  * order drawn from a seed. ./test_collective_schedules SEED plays one again.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a forked child sees stays as it was, and comes back when the child, and
+ * The memory of a forked child stays as it was, and comes back when the child, and
  * its own children, have gone.
  */
 #include <fcntl.h>

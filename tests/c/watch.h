@@ -6,8 +6,8 @@
 #define WATCH_H
 
 /* A function of a test that fills its own memory, or compares it: under
- * ThreadSanitizer, telling of each byte takes most of a test's time. What is
- * handed over is told at once: it was written by this thread, or is read by
+ * ThreadSanitizer, telling of each byte takes most of a test's time. Memory that
+ * is handed over is told at once: it was written by this thread, or is read by
  * it. */
 #ifdef __SANITIZE_THREAD__
 #define WATCHED 1

@@ -109,7 +109,7 @@ class BareRouter:
         self.socket.send_multipart([self._last, frame])
 
     def hang_up(self) -> None:
-        """What was said is sent before."""
+        """Messages that were said are sent before."""
         self.socket.close(linger=1000)
 
 

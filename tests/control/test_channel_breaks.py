@@ -31,8 +31,8 @@ def pair() -> Iterator[Pair]:
 
 
 def cut(accepting: Node) -> int:
-    """Break its connections, behind libzmq's back; how many there were. What arrives
-    from here on is lost."""
+    """Break its connections, behind libzmq's back; how many there were. Frames that
+    arrive from here on are lost."""
     cuts = 0
     for fd in list(accepting._acceptor._standing):
         try:

@@ -235,7 +235,7 @@ def test_a_node_listens_on_ipv6() -> None:
 
 @contextlib.contextmanager
 def held_back(reader: Node) -> Iterator[None]:
-    """What comes meanwhile is read and not handled."""
+    """Messages meanwhile are read and not handled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "_hand_on", lambda: None)
         yield

@@ -40,7 +40,8 @@ def test_pairs_are_the_same_in_every_version() -> None:
     [(curve.CLIENT, True), (curve.SERVER, False)],
 )
 def test_the_gate_admits_the_key_of_clients_only(client: bytes, admitted: bool) -> None:
-    """Who knows the servers' public key, but not the secret, gets no further."""
+    """A client with the servers' public key, but without the secret, gets no
+    further."""
     with zmq.Context() as context:
         gate = Gate(context, SECRET)
         with context.socket(zmq.ROUTER) as server, context.socket(zmq.DEALER) as dealer:

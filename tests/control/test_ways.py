@@ -18,7 +18,7 @@ KEY = bytes(range(16))
 
 
 class Loop:
-    """What the housekeeper does for ways, in the thread of the test."""
+    """The housekeeper's work for ways, in the thread of the test."""
 
     def __init__(self, clock=REAL):
         self.poller, self.actions = select.poll(), {}

@@ -126,7 +126,7 @@ def broker_rows(rng: random.Random) -> None:
 
 
 def answers(rng: random.Random) -> None:
-    """What a command gets for a broker's answer: good rows, each with a load."""
+    """A broker's answer as a command gets it: good rows, each with a load."""
     packed = [encode(changed(rng, ROW)) for _ in range(2)]
     message = {"type": "Members", "rows": packed, "loads": [1.5, None]}
     answer = members.FROM_BROKER.decode(encode(changed(rng, message)))

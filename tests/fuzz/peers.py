@@ -208,7 +208,7 @@ class ToBroker(Peer):
 
 
 class ToDesk(Peer):
-    """What commands ask of a session's agent."""
+    """Requests of commands to a session's agent."""
 
     def case(self, rng: random.Random) -> None:
         messages: tuple[dict[str, Any], ...] = (
@@ -221,7 +221,7 @@ class ToDesk(Peer):
 
 
 class ToHost(Peer):
-    """What the agent of another session says to a host's."""
+    """Messages of another session's agent to a host's."""
 
     def case(self, rng: random.Random) -> None:
         good = rng.random() < 0.3
@@ -243,7 +243,7 @@ class ToHost(Peer):
 
 
 class ToHome(Peer):
-    """What a host's agent says to a session's, which has asked it for a process."""
+    """Messages of a host's agent to a session's, which has asked it for a process."""
 
     def __init__(self, made: Cluster) -> None:
         super().__init__(made)

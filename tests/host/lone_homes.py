@@ -226,7 +226,7 @@ class LoneHome:
         return self.home.actors[number << 16]
 
     def free_cpus(self, host: str) -> float:
-        """What is free there, as this home counts it."""
+        """The free CPUs there, as this home counts them."""
         return self._free(host).cpus
 
     def free_gpus(self, host: str) -> float:

@@ -236,7 +236,7 @@ def test_what_an_exception_means_to_the_end() -> None:
     assert Awaited.after(None) is Awaited.after(SystemExit) is Awaited.ALL
     assert Awaited.after(ValueError) is Awaited.TELLS
     assert Awaited.after(KeyboardInterrupt) is Awaited.NOTHING
-    # What Ctrl-C is in an asyncio program.
+    # Ctrl-C in an asyncio program.
     assert Awaited.after(asyncio.CancelledError) is Awaited.NOTHING
 
 
@@ -303,7 +303,7 @@ def test_tells_that_did_not_run_are_said_to_be_lost(
 def ended_by_ctrl_c(path: Path, word: bytes) -> str:
     """Run a program in a terminal of its own and press Ctrl-C there once it says
     `word`. It ends, however long it was to wait, and everything that it started is gone
-    then. What it has written."""
+    then. Returns its output."""
     master, slave = pty.openpty()
     try:
         process = subprocess.Popen(

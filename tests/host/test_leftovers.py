@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What actors of another host have started by other means ends with their session."""
+"""Processes that actors of another host have started end with their session."""
 
 from __future__ import annotations
 

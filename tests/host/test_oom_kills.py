@@ -80,7 +80,7 @@ class Loop(EventLoop):
             self.serve(time.monotonic() + 0.01)
 
     def pass_time(self) -> None:
-        """What was noticed is old now."""
+        """The news is old now."""
         due, self._due = self._due, []
         for action in due:
             action()

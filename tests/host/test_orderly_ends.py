@@ -56,7 +56,7 @@ ENDS = """
 
 
 def run(tmp_path: Path, text: str, *args: str) -> str:
-    """What the script printed on stderr; it asserts."""
+    """The script's stderr; the script asserts."""
     done = programs.run(programs.write(tmp_path / "script.py", text), *args)
     assert done.returncode == 0, done.stderr
     return done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What actors print reaches the driver, line by line, under their names."""
+"""The output of actors reaches the driver, line by line, under their names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What processes say on a host, to a channel that takes it as slowly as it likes."""
+"""Messages of processes on a host, to a channel that takes them slowly."""
 
 from __future__ import annotations
 

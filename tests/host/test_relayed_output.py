@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What processes print on a host, to a home that handles it as slowly as it likes."""
+"""Output of processes on a host, to a home that handles it slowly."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a home does about other hosts, without any: see `LoneHome`."""
+"""A home's dealings with other hosts, without any: see `LoneHome`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whatever the agent is asked, it serves everybody else as before."""
+"""Malformed requests: the agent serves everybody else as before."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_handles_values_and_ends_cross_from_session_to_session(other, shares):
 
 
 def named(program):
-    """What another program calls it."""
+    """Its name in another program."""
     return f"python -c (pid {program.process.pid} on host other)"
 
 

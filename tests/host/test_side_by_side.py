@@ -36,7 +36,7 @@ on = moo.on(Holds, host="b", **eval(sys.argv[1]))
 handle = on.spawn()
 handle.pid()
 """
-# What one program has, what another one asks for, and what is free, in words.
+# The holdings of one program, the request of another, and the rest, in words.
 HELD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"num_cpus": 3}, {"num_cpus": 2}, "1 CPU"),
     ({"num_gpus": 1}, {"num_gpus": 2}, "1 GPU"),
@@ -211,7 +211,7 @@ def placed(made: Cluster, tmp_path: Path) -> Iterator[Callable[[str], Program]]:
 
 
 def place(folder: Path, name: str) -> str:
-    """What an actor of such a program says of its place."""
+    """The words of an actor of such a program on its place."""
     python, cwd = folder / name / "bin" / "python", folder / f"in {name}"
     return repr((str(python), str(cwd), name, f"of {name}"))
 

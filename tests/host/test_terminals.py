@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_session")
 
 LINES = 4000  # of a thousand bytes: more than the agent keeps
 
-# What the test says comes over stdin, the answers to a descriptor of their own.
+# The test's words come over stdin, the answers to a descriptor of their own.
 SCRIPT = """
     import os, signal, sys
     import mooactor as moo

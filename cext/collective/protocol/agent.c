@@ -104,7 +104,7 @@ void mooi_agent_look(struct mooi_agent *agent)
 
 /* ---- the master ---- */
 
-/* Who is in the view, and which slots are free again. */
+/* The members of the view take their seats; other slots are free again. */
 static void seat(struct mooi_agent *agent, const struct mooi_roll *view)
 {
     for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++)

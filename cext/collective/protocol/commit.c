@@ -27,7 +27,7 @@ static void send_step(struct mooi_commit *commit)
     commit->emit(commit->to, host, &frame);
 }
 
-/* Who sees the word sees the result. */
+/* A reader that sees the word sees the result. */
 static void publish(struct mooi_commit *commit)
 {
     atomic_store(&commit->words->result,

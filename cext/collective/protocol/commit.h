@@ -31,7 +31,7 @@ struct mooi_commit {
     uint32_t step; /* the first one that has not come, once entered */
     uint32_t status;
     bool rest;
-    /* What has come: the steps, a bit each; those that say `rest`; and the
+    /* Arrivals: the steps, a bit each; those that say `rest`; and the
      * worst status. Nothing comes for the next operation before this one is
      * committed here: no host can prepare it without bytes of this one. */
     uint32_t got, rests;

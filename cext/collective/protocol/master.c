@@ -296,7 +296,7 @@ static void take_report(struct mooi_master *master, uint32_t host,
     place->resting = frame->report.resting;
     place->prepared = frame->report.prepared;
     if (frame->report.committed > master->committed) {
-        /* What other hosts have prepared is committed, and nothing else. */
+        /* The operation that other hosts have prepared is committed. */
         for (int i = 0; i < MOOI_HOSTS_MAX; i++)
             if (&master->places[i] != place)
                 master->places[i].prepared = master->places[i].resting = false;

@@ -4,7 +4,7 @@
  * protocol/: it reads what members ask for in their cells, watches their
  * processes, and writes views. In this version it has the group's master, too.
  *
- * Whatever it waits for makes one descriptor readable: an epoll of the bell and
+ * All that it waits for makes one descriptor readable: an epoll of the bell and
  * of a pidfd for each member.
  */
 #include <assert.h>

@@ -139,7 +139,6 @@ analyze:
 lint: setup
 	$(BIN)/python -m ruff format --check --quiet .
 	$(BIN)/python -m ruff check .
-	$(BIN)/python .ci/prose
 
 types: setup
 	$(BIN)/python -m mypy

@@ -19,17 +19,14 @@ from mooactor.actors.api import (
     submit,
     wait,
 )
-from mooactor.actors.children import Child
 from mooactor.actors.current import Current, current
 from mooactor.actors.decorator import actor, method
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
-from mooactor.actors.linking import link, unlink
-from mooactor.actors.listing import ActorInfo, actors, lookup
-from mooactor.actors.monitor import monitor
+from mooactor.actors.monitor import link, monitor, unlink
 from mooactor.actors.ref import Ref
-from mooactor.actors.session import init, shutdown
-from mooactor.actors.spawn import Spec, on, spawn
+from mooactor.actors.session import ActorInfo, actors, init, lookup, shutdown
+from mooactor.actors.spawn import Child, Spec, on, spawn
 from mooactor.actors.stream import Stream
 from mooactor.actors.supervisor import Supervisor, child
 from mooactor.errors import (

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mooactor.process.actor.namespaces import enter
+from mooactor.process.system import enter_network_namespace
 from tests.conftest import eventually
 
 HOSTS = "ab"
@@ -94,10 +94,10 @@ def inside(namespace: str) -> Iterator[None]:
     """This thread, and whatever it starts, is in a namespace meanwhile."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
-        enter(namespace)
+        enter_network_namespace(namespace)
         yield
     finally:
-        enter(f"/proc/self/fd/{home}")
+        enter_network_namespace(f"/proc/self/fd/{home}")
         os.close(home)
 
 

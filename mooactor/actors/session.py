@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The session of a program: its beginning (`init`) and its end (`shutdown`).
+"""The session of a program: its beginning (`init`), its end (`shutdown`) and its actors
+(`actors`, `lookup`).
 
 The driver's runtime starts by itself when the program first needs it. An actor's
 process has one from its birth, a forked child has none, and after a session was lost
@@ -10,15 +11,18 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from mooactor import errors
 from mooactor.control import codec
+from mooactor.control.messages import LONGEST_S
 from mooactor.host import session as _session
 from mooactor.host.driver_joins import Joining
 from mooactor.host.ending import Awaited, reason
@@ -29,6 +33,8 @@ from mooactor.process.current import (
     known_runtime,
     refuse_in_actor,
 )
+from mooactor.process.loops import refuse_to_block
+from mooactor.process.protocol import GetHandle, ListActors, LookUp, Row
 from mooactor.process.runtime import Runtime
 from mooactor.tensors.network import choose
 from mooactor.times import GRACE_S
@@ -271,3 +277,87 @@ def ensure_runtime() -> Runtime:
             _session.refuse_after_loss()
             init()
         return current_runtime()
+
+
+@dataclass(frozen=True)
+class ActorInfo:
+    """One actor of the session, as it was when `actors` was called.
+
+    ``label`` is its class and name as errors have it; ``pid`` is None between two
+    processes; ``state`` is ``"starting"``, ``"running"`` or ``"waiting to restart"``.
+    ``owner`` is the label of the actor that spawned it and that it ends with, None if
+    it belongs to the driver or, `detached`, to the session.
+    """
+
+    id: int
+    label: str
+    name: str | None
+    pid: int | None
+    state: str
+    restarts: int
+    owner: str | None
+    detached: bool
+
+    @property
+    def handle(self) -> Any:
+        """The actor's handle.
+
+        Raises:
+          ActorUnavailable: it is over by now.
+        """
+        found = ensure_runtime().agent.ask(GetHandle(self.id)).value
+        if not isinstance(found, bytes) or not found:  # empty: it is just ending
+            raise errors.ActorUnavailable(
+                f"{self.label} has ended and has no handle any more; spawn it again"
+            )
+        return pickle.loads(found)
+
+
+def actors() -> list[ActorInfo]:
+    """The actors of this session that are not over, in the order they were spawned.
+
+    Raises:
+      ActorUnavailable: the session is over.
+    """
+    rows = cast(list[Row], ensure_runtime().agent.ask(ListActors()).value)
+    return [_info(row) for row in rows]
+
+
+def _info(row: Row) -> ActorInfo:
+    return ActorInfo(
+        int(row.id, 16),
+        row.label,
+        row.name,
+        row.pid,
+        row.state,
+        row.incarnation,
+        row.owner,
+        row.detached,
+    )
+
+
+def lookup(name: str, timeout: float | None = 0.0) -> Any:
+    """The handle of the actor spawned under `name`.
+
+    Args:
+      timeout: seconds to wait for it to appear; None: for ever.
+
+    Raises:
+      ActorUnavailable: there is none of that name.
+      TypeError, ValueError: the name is no string, or the timeout no time.
+      RuntimeError: with a timeout on a running event loop, which it would freeze.
+    """
+    name, timeout = checks.name("name", name), checks.seconds("timeout", timeout)
+    if timeout is not None:
+        timeout = min(max(timeout, 0.0), LONGEST_S)
+    if timeout is None or timeout > 0:
+        instead = "`await asyncio.to_thread(moo.lookup, name, timeout)`"
+        refuse_to_block(f"an actor named {name!r}", instead)
+    wait_s = None if timeout is None else timeout + 60.0
+    found = ensure_runtime().agent.ask(LookUp(name, timeout), wait_s).value
+    if not isinstance(found, bytes):
+        raise errors.ActorUnavailable(
+            f"no actor is named {name!r}"
+            + (f" after {timeout} s" if timeout else "; lookup can wait: timeout=…")
+        )
+    return pickle.loads(found)

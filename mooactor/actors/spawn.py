@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: MIT
-"""Making actors: `spawn`, and `on(…)` for placement and policies."""
+"""Making actors: `spawn`, `on(…)` for placement and policies, and `Child`: an
+actor as a supervisor is told of it.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import (
+    Any,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+    overload,
+)
 
 from mooactor import errors
-from mooactor.actors.children import Child
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.actors.session import ensure_runtime
@@ -21,10 +31,10 @@ from mooactor.host import session as _session
 from mooactor.process import checks, parcel
 from mooactor.process.actor.threads import check_numbers
 from mooactor.process.current import refuse_at_import
+from mooactor.process.environment import Place, host_name
 from mooactor.process.interface import interface_of, signature_of
 from mooactor.process.needs import MOST_BYTES, MOST_THINGS, Amount, Needs
 from mooactor.process.objects.borrow import Borrowing
-from mooactor.process.place import Place, host_name
 from mooactor.process.protocol import (
     Kill,
     Member,
@@ -36,6 +46,7 @@ from mooactor.process.protocol import (
 )
 from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart, When
+from mooactor.times import GRACE_S
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,7 +68,7 @@ def spawn(cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
       PlacementError: the working directory of this process is gone, or there is no
         room for another process's descriptors; see docs/failures.md.
     """
-    return Spec(cls).spawn(*args, **kwargs)
+    return on(cls).spawn(*args, **kwargs)
 
 
 def on(
@@ -111,65 +122,50 @@ def on(
       TypeError, ValueError: an argument makes no sense; the message names it.
       PlacementError: from ``spawn``: no host of the session has that.
     """
-    return Spec(
-        cls,
-        host=host,
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-        memory=memory,
-        labels=labels,
-        spread=spread,
-        pack=pack,
-        name=name,
-        restart=restart,
-        env=env,
-        detached=detached,
+    if not isinstance(cls, type):
+        raise TypeError(f"an actor is made of a class, not of {cls!r}{_hint(cls)}")
+    amount = Amount(
+        checks.amount("num_cpus", num_cpus, most=MOST_THINGS),
+        checks.amount("num_gpus", num_gpus, most=MOST_THINGS),
+        checks.amount("memory", memory, most=MOST_BYTES),
     )
+    if num_gpus > 1 and num_gpus % 1:
+        raise ValueError(
+            f"num_gpus={num_gpus} must be a whole number, or a share below 1 such as "
+            "0.5"
+        )
+    where, wanted = _host(host), _checked_labels(labels)
+    if checks.flag("spread", spread) and checks.flag("pack", pack):
+        raise ValueError("spread=True and pack=True exclude each other: give one")
+    if name is not None:
+        name = checks.name("name", name)
+    if restart is not None and not isinstance(restart, Restart):
+        said = checks.shown("restart", restart)
+        raise TypeError(f"{said} must be moo.Restart(max=…), or None")
+    variables = checks.environment(env)
+    check_numbers(variables)
+    needs = Needs(amount, where, wanted, checks.flag("pack", pack))
+    return Spec(cls, needs, name, restart, variables, checks.flag("detached", detached))
 
 
 class Spec(Generic[P, T]):
-    """An actor class with placement and policies; see `on`."""
+    """An actor class with placement and policies; made by `on`."""
 
     def __init__(
         self,
         cls: Callable[P, T],
-        *,
-        host: str = "",
-        num_cpus: float = 0,
-        num_gpus: float = 0,
-        memory: float = 0,
-        labels: Mapping[str, str] | None = None,
-        spread: bool = False,
-        pack: bool = False,
-        name: str | None = None,
-        restart: Restart | None = None,
-        env: Mapping[str, str | None] | None = None,
-        detached: bool = False,
+        needs: Needs,
+        name: str | None,
+        restart: Restart | None,
+        env: dict[str, str],
+        detached: bool,
     ) -> None:
-        if not isinstance(cls, type):
-            raise TypeError(f"an actor is made of a class, not of {cls!r}{_hint(cls)}")
-        self._cls: type = cls
-        self._host = _host(host)
-        self._num_cpus = checks.amount("num_cpus", num_cpus, most=MOST_THINGS)
-        self._num_gpus = checks.amount("num_gpus", num_gpus, most=MOST_THINGS)
-        if self._num_gpus > 1 and self._num_gpus % 1:
-            raise ValueError(
-                f"num_gpus={num_gpus} must be a whole number, or a share below 1 "
-                "such as 0.5"
-            )
-        self._memory = checks.amount("memory", memory, most=MOST_BYTES)
-        self._labels = _checked_labels(labels)
-        if checks.flag("spread", spread) and checks.flag("pack", pack):
-            raise ValueError("spread=True and pack=True exclude each other: give one")
-        self._order = "pack" if pack else "spread"
-        self._name = None if name is None else checks.name("name", name)
-        if restart is not None and not isinstance(restart, Restart):
-            said = checks.shown("restart", restart)
-            raise TypeError(f"{said} must be moo.Restart(max=…), or None")
+        self._cls: Any = cls
+        self._needs = needs
+        self._name = name
         self._restart = restart
-        self._env = checks.environment(env)
-        check_numbers(self._env)
-        self._detached = checks.flag("detached", detached)
+        self._env = env
+        self._detached = detached
 
     def spawn(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Start one actor; see `mooactor.spawn`.
@@ -263,7 +259,7 @@ class Spec(Generic[P, T]):
         """Reserve for all of them, or for none."""
         if not self._is_choosy or not ids:
             return
-        reply = runtime.agent.ask(Reserve(ids, self._needs()))
+        reply = runtime.agent.ask(Reserve(ids, self._needs))
         if reply.refused is not None:
             name = self._cls.__qualname__
             raise errors.PlacementError(
@@ -271,16 +267,11 @@ class Spec(Generic[P, T]):
                 delivered=False,
             )
 
-    def _needs(self) -> Needs:
-        asked = (self._num_cpus, self._num_gpus, self._memory)
-        amount = Amount(*(float(one or 0) for one in asked))
-        return Needs(amount, self._host, self._labels, self._order == "pack")
-
     @property
     def _is_choosy(self) -> bool:
         """Whether there may be no place for it."""
-        amounts = self._num_cpus or self._num_gpus or self._memory
-        return bool(self._host or amounts or self._labels)
+        needs = self._needs
+        return bool(needs.host or needs.labels or needs.amount != Amount())
 
     def child(self, *args: P.args, **kwargs: P.kwargs) -> Child[T]:
         """The actor as a child of a `Supervisor`, which spawns it. Nothing starts yet.
@@ -359,9 +350,9 @@ class Spec(Generic[P, T]):
             None if policy is None else policy.exact(),
             packed(self._env),
             None if place == runtime.origin else place,
-            max(1, int(self._num_cpus)),
+            max(1, int(self._needs.amount.cpus)),
             runtime.streams.next() if name is None else None,
-            self._needs(),
+            self._needs,
             _preload(),
             self._detached,
             member,
@@ -458,3 +449,76 @@ def _preload() -> list[str]:
     if session is not None:
         return session.modules()
     return [name for name in _session.PRELOADABLE if name in sys.modules]
+
+
+class Child(Generic[T]):
+    """One child of a `Supervisor`: a class, its constructor's arguments, and when it is
+    restarted. Made by `child`, or by `Spec.child`. A value that can be pickled."""
+
+    def __init__(
+        self,
+        spec: Spec[..., T],
+        label: str,
+        name: str | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._spec = spec
+        self._args, self._kwargs = args, kwargs
+        self._restart: When = "always"
+        self._grace: float | None = None
+        self.name = name
+        self.label = label
+        self._mark = os.urandom(8).hex()  # pickled copies are the same child
+
+    def options(
+        self, *, restart: When | None = None, grace: float | None = None
+    ) -> Child[T]:
+        """The same child with other options; those left out stay.
+
+        Args:
+          restart: ``"always"``: after every death, the default. ``"on_failure"``: not
+            if it exited with code 0. ``"never"``: its death is no failure, and
+            concerns no other child.
+          grace: seconds to finish its calls and its `on_stop` when the supervisor
+            stops; then it is killed. By default 3, and for a supervisor what its own
+            children may need.
+
+        Raises:
+          TypeError, ValueError: an option makes no sense; the message names it.
+        """
+        changed: Child[T] = Child.__new__(Child)
+        changed.__dict__.update(self.__dict__)
+        if restart is not None:
+            checks.one_of("restart", restart, get_args(When))
+            changed._restart = restart
+        if grace is not None:
+            changed._grace = checks.amount("grace", grace)
+        return changed
+
+    def _patience(self) -> float:
+        """How long its stop may take, in seconds."""
+        if self._grace is not None:
+            return self._grace
+        own = _children_among(self._args, self._kwargs)
+        return GRACE_S + sum(child._patience() for child in own)
+
+    @property
+    def _key(self) -> str:
+        """Under which a supervisor keeps one that it was not made with."""
+        return f"{self.label}#{self._mark}" if self.name is None else self.name
+
+    def _start(self, key: str) -> Handle:
+        """In the process of its supervisor, which knows it by this key."""
+        return self._spec._spawn_child(self._args, self._kwargs, key, self._restart)
+
+    def __repr__(self) -> str:
+        return f"<Child {self.label if self.name is None else self.name}>"
+
+
+def _children_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Child[Any]]:
+    """Those of a child that is a supervisor itself."""
+    given = kwargs.get("children", args[0] if args else ())
+    if not isinstance(given, list | tuple):
+        return []
+    return [child for child in given if isinstance(child, Child)]

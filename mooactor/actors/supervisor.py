@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from mooactor import errors
-from mooactor.actors.children import Child
 from mooactor.actors.decorator import actor
 from mooactor.actors.handle import Handle
-from mooactor.actors.spawn import Spec
+from mooactor.actors.spawn import Child, on
 from mooactor.process import protocol
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
@@ -30,7 +29,7 @@ def child(cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Child[T]
     Raises:
       TypeError: it is no class, or the constructor would refuse the arguments.
     """
-    return Spec(cls).child(*args, **kwargs)
+    return on(cls).child(*args, **kwargs)
 
 
 @actor

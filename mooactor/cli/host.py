@@ -17,7 +17,7 @@ from mooactor.host.driver_joins import reach_of
 from mooactor.host.keeper import Keeper, Offer
 from mooactor.host.leaving import how_left
 from mooactor.host.protocol import Refused
-from mooactor.process.place import check_host_name, host_name
+from mooactor.process.environment import check_host_name, host_name
 from mooactor.tensors.interfaces import listen_address
 from mooactor.times import BROKER_LOST_S
 

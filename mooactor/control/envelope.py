@@ -138,7 +138,7 @@ AUDIT = 18  # owner -> holder: how many of them have you got?
 HOLDS = 19  # holder -> owner: so many
 WATCH = 20  # to the owner of memory: it was granted to this process on request
 PROBED = 21  # to the owner of GPU memory: whether this process can open or read it
-BROKE = 22  # the sender's connection before this one broke; see `process.breaks`
+BROKE = 22  # the sender's connection before this one broke; see `process.peers`
 # Borrows after a break; see `audit`.
 UNSURE = 23  # to any other: my connection to that process broke
 COUNT = 24  # owner -> lender -> holder: how many borrows of the lender have you got?

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What goes over a connection between two nodes: frames, one ZeroMQ message each.
+"""Two nodes exchange frames over a connection, one ZeroMQ message each.
 
 A frame is a head and a body. The head is little-endian:
 
@@ -78,7 +78,7 @@ class Hello(msgspec.Struct):
 
 
 class _OtherHello(msgspec.Struct):
-    """What every version has of it."""
+    """The part of it that every version has."""
 
     wire: int
 

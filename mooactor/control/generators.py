@@ -4,7 +4,7 @@
 A copy draws the same numbers as its original. So each that an actor's process gets with
 a definition of ``__main__`` (`script`), or has from a module that was imported before
 the fork, is seeded anew: from the process's own seed, as its own streams are
-(`process.streams`), in a fixed order. Known are those of `random`, numpy, torch and
+(`process.environment`), in a fixed order. Known are those of `random`, numpy, torch and
 gymnasium's spaces.
 """
 
@@ -48,7 +48,7 @@ def kinds() -> set[type]:
 
 def find(objects: Iterable[Any]) -> None:
     """Note every generator of this process, for the processes forked from it. Those of
-    the modules themselves are the streams' (`process.streams`).
+    the modules themselves are the streams' (`process.environment`).
 
     `objects`: at least those of `kinds` that the garbage collector has.
     """

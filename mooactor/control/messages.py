@@ -69,7 +69,7 @@ class Head(msgspec.Struct):
     id: Id | None = None
 
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=msgspec.Struct)
 
 _encoder = msgspec.msgpack.Encoder()
 _heads = msgspec.msgpack.Decoder(Head)
@@ -137,7 +137,7 @@ class Decoder(Generic[M]):
 
 
 def head_of(data: Data) -> Head:
-    """What can be known of a malformed message: its defaults, if nothing."""
+    """The readable part of a malformed message: its defaults, if none is."""
     try:
         return _heads.decode(data)
     except _NOT_DECODED:

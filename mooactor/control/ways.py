@@ -9,7 +9,7 @@ gaps. The invariants:
 * Records wait in their outbox until the handshake has succeeded. A connection that
   never came up has lost nothing.
 * A connection that was up and broke, which the socket's monitor tells, may have lost
-  what was sent over it. `process.breaks` tells the other side over the next one, and
+  what was sent over it. `process.peers` tells the other side over the next one, and
   both end what was under way between them.
 * The next connection has the next *epoch*, which is in the prefix of each of its
   messages. So what still arrives of the earlier one, behind later messages, is known

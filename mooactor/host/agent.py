@@ -35,7 +35,7 @@ from mooactor.host.resources import Resources
 from mooactor.host.site import Site
 from mooactor.host.sites import Sites
 from mooactor.process import files, signals
-from mooactor.process.place import host_name
+from mooactor.process.environment import host_name
 from mooactor.process.protocol import Configure
 from mooactor.process.system import (
     adopt_orphans,

@@ -26,9 +26,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from mooactor.process.supervision import Restart, Supervision, When
 
@@ -53,8 +54,7 @@ class Verdict(NamedTuple):
     gives_up: bool = False
 
 
-@dataclass(eq=False)
-class _Member:
+class _Member(msgspec.Struct, eq=False):
     key: str
     when: When
     budget: RestartBudget | None  # its own limit, beside the supervisor's

@@ -6,8 +6,9 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from mooactor import errors
 from mooactor.control import addresses
@@ -18,7 +19,7 @@ from mooactor.control.messages import Message
 from mooactor.control.reach import Reach
 from mooactor.control.secret import Key, next_step, stay_here
 from mooactor.process.agent_client import AgentClient
-from mooactor.process.place import host_name
+from mooactor.process.environment import host_name
 from mooactor.process.protocol import Cluster, Joined, NotJoined, Refused
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ _SILENT_S = 2.0  # then it is said what is waited for
 _UNTIL_REASON_S = 4.0  # later at most, if it is not known why none has answered
 
 
-@dataclass(frozen=True)
-class Joining:
+class Joining(msgspec.Struct, frozen=True):
     """Brokers, the key, and where this host listens for others."""
 
     addresses: list[Address]

@@ -15,8 +15,9 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from mooactor.host.eventloop import Line
 from mooactor.process.protocol import SeveralHosts
@@ -29,17 +30,16 @@ if TYPE_CHECKING:
 _DRIVER = 0  # instead of an actor's id
 
 
-@dataclass
-class _Formation:
+class _Formation(msgspec.Struct):
     """One name."""
 
     site: Site | RemoteSite
     # Since the last refusal: those that have the memory, and each one's latest number.
-    asked: dict[Line, int] = field(default_factory=dict)
+    asked: dict[Line, int] = {}
     # Of the last refusal: its reason, the actors that were there and have not heard of
     # it, and how many of these belong to the refused one's group.
     why: str = ""
-    uninformed: set[int] = field(default_factory=set)
+    uninformed: set[int] = set()
     missing: int = 0
 
     def informs(self, actor_id: int) -> bool:

@@ -39,6 +39,8 @@ import signal
 import time
 from dataclasses import dataclass, field
 
+import msgspec
+
 from mooactor.host import leftovers
 from mooactor.host.eventloop import EventLoop
 from mooactor.process import files
@@ -113,9 +115,8 @@ def kill_all(mark: str) -> None:
             process.kill()
 
 
-@dataclass
-class _Seen:
-    found: set[_Process] = field(default_factory=set)
+class _Seen(msgspec.Struct):
+    found: set[_Process] = set()
     unsure: bool = False  # of one whose environment could not be seen just now
 
 

@@ -22,8 +22,8 @@ from msgspec import Meta
 from mooactor.control.envelope import VERSION as WIRE
 from mooactor.control.messages import Decoder, Id, Message, Name, Text
 from mooactor.host.addresses import is_reachable
+from mooactor.process.environment import is_host_name
 from mooactor.process.needs import Amount
-from mooactor.process.place import is_host_name
 
 AT_A_TIME = 256  # rows in one message
 MAX_BYTES = 1 << 16  # of a row, encoded
@@ -50,7 +50,7 @@ class Versions(msgspec.Struct):
 
 
 class Row(msgspec.Struct):
-    """What a member announces of itself.
+    """The announcement of a member.
 
     Fields of later versions are passed on with the bytes, and not looked at.
     """
@@ -69,9 +69,9 @@ class Row(msgspec.Struct):
     versions: Versions
     sessions: Annotated[list[Name], Meta(max_length=1 << 12)]  # that run there
     actors: _Whole  # the number of those that run there
-    # What of each GPU is not taken; None: not known.
+    # The part of each GPU that is not taken; None: not known.
     shares: Annotated[list[_Share], Meta(max_length=1 << 12)] | None = None
-    # What sessions have reserved of it, each by its mark.
+    # Reservations of sessions, each by its mark.
     reserved: Annotated[dict[Name, Amount], Meta(max_length=1 << 12)] = {}
     namespace: Text | None = None  # of a home
 
@@ -83,12 +83,12 @@ class Row(msgspec.Struct):
 
     @property
     def total(self) -> Amount:
-        """What it offers."""
+        """Its offer."""
         return Amount(self.cpus, self.gpus, self.memory)
 
 
 class SomeRow(msgspec.Struct):
-    """What is read of the row of a member of any version."""
+    """The part of a row that is read of a member of any version."""
 
     name: str = ""
     versions: dict[str, Any] = {}
@@ -227,7 +227,7 @@ FROM_BROKER: Decoder[Message] = Decoder(
 
 # -- rows ------------------------------------------------------------------
 
-_rows = msgspec.msgpack.Decoder(Row)
+_rows: Decoder[Row] = Decoder(Row)
 
 
 def in_messages(

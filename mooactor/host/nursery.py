@@ -24,9 +24,9 @@ import signal
 import socket
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from mooactor.control.lifeline import Lifeline
@@ -54,8 +54,7 @@ _PROGRAM = (
 )
 
 
-@dataclass(eq=False)
-class Child:
+class Child(msgspec.Struct, eq=False):
     """One process of an actor's, from the request for it until it is reaped."""
 
     number: int
@@ -64,7 +63,7 @@ class Child:
     lifeline: Lifeline
     stdout: int
     stderr: int
-    theirs: list[int] = field(default_factory=list)
+    theirs: list[int] = []
     pid: int | None = None
     tries: int = 0
 

@@ -11,10 +11,12 @@ Invariants:
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from mooactor.host import resources
 from mooactor.process.needs import ROUNDING, Amount, Needs
@@ -26,8 +28,7 @@ class NoPlace(Exception):
     """No choice is possible; its text says what exists and what is missing."""
 
 
-@dataclass
-class Candidate:
+class Candidate(msgspec.Struct):
     """A host, as a choice sees it. ``free`` counts what is reserved there, ``load`` the
     processors that actors of this session are expected to use. ``shares`` is what of
     each GPU is free; None: not known."""
@@ -62,7 +63,7 @@ def choose(
     possible = [one for one in suitable if one.name not in refused]
     if not possible:
         raise NoPlace
-    rest = [_copied(one) for one in possible]
+    rest = [copy.copy(one) for one in possible]
     found: list[Candidate] = []
     for number in range(count):
         room = [one for one in rest if _has_room(one, needs.amount)]
@@ -75,10 +76,6 @@ def choose(
         best.load += max(0.0, 1.0 - needs.amount.cpus)
         found.append(next(one for one in possible if one.name == best.name))
     return found
-
-
-def _copied(one: Candidate) -> Candidate:
-    return Candidate(**one.__dict__)
 
 
 def _suits(one: Candidate, needs: Needs) -> bool:

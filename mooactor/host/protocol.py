@@ -33,8 +33,8 @@ from mooactor.host.output import (
     MOST_OF_LINES,
     TAIL_LINES,
 )
+from mooactor.process.environment import Place
 from mooactor.process.needs import Amount
-from mooactor.process.place import Place
 from mooactor.process.protocol import MOST_OF_A_SEGMENT, Life, Row, Stream
 
 MOST_OF_DEVICES = 1 << 12
@@ -110,7 +110,7 @@ class Start(OfAProcess):
 
 
 class OverLine(OfAProcess):
-    """What goes over the lifeline of a process. The home says whether it is the request
+    """Bytes for the lifeline of a process. The home says whether it is the request
     to stop, and what `segment` of shared memory belongs to it. The parcels are the last
     field, as `messages.encode_in_parts` needs it."""
 
@@ -211,7 +211,7 @@ class Printed(Message):
             raise ValueError(f"there are {newlines} newlines in one message")
 
 
-#: What a guest is told. The others are for somebody else, who gets an answer.
+#: Messages to a guest. The others are for somebody else, who gets an answer.
 TO_GUEST: Decoder[Any] = Decoder(
     Open,
     Reserve,
@@ -292,7 +292,7 @@ class AllNamed(Message):
 
 
 class Answer(Message):
-    """What the answerer knows; None: nothing."""
+    """The answerer's knowledge; None: nothing."""
 
     number: Id
     value: Text | bool | None = None

@@ -18,8 +18,9 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from mooactor.control.messages import Malformed, Message, encode, readable
 from mooactor.host.eventloop import EventLoop, FarLine
@@ -79,14 +80,13 @@ class RemoteLine(FarLine):
         self._site.post(Closed(self.number))
 
 
-@dataclass(eq=False)
-class RemoteProcess:
+class RemoteProcess(msgspec.Struct, eq=False):
     """A process of another host."""
 
     line: RemoteLine
     tries: int
     pid: int | None = None
-    cores: list[int] = field(default_factory=list)
+    cores: list[int] = []
     cuda_visible_devices: str | None = None
 
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 _ROUNDS = 5  # a line is read by 4 MiB in each, and a frame has at most 16
 
-#: What does a request; the descriptors stay the loop's.
+#: Carries out a request; the descriptors stay the loop's.
 Operation = Callable[[Line, Any, list[int]], None]
 
 

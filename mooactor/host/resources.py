@@ -34,7 +34,7 @@ Holder = tuple[str, int]  # the session, which has one guest here, and the actor
 
 
 class Grant(NamedTuple):
-    """What an actor gets of its host for itself."""
+    """The part of its host that an actor gets for itself."""
 
     variables: dict[str, str]  # for its environment
     cores: list[int]  # to run on; empty: on all

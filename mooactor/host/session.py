@@ -25,10 +25,9 @@ from mooactor.process import files, signals
 from mooactor.process.actor import debugger
 from mooactor.process.agent_client import AGENT_DIED
 from mooactor.process.current import set_current_runtime
-from mooactor.process.place import Place, host_name
+from mooactor.process.environment import Place, Streams, host_name
 from mooactor.process.protocol import Configure, Log
 from mooactor.process.runtime import Runtime
-from mooactor.process.streams import Streams
 from mooactor.process.system import MOUNT_PROC, why_no_proc
 from mooactor.tensors.network import Network
 from mooactor.times import GRACE_S, KILLED_S

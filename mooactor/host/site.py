@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from mooactor.host import resources
 from mooactor.host.eventloop import EventLoop, Line, Listener
@@ -52,8 +53,7 @@ class Process(Protocol):
         """The number of requests for it, this one included."""
 
 
-@dataclass(frozen=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """How a process ended: its wait status, the last lines on its stderr, whether the
     kernel has killed for memory about then."""
 
@@ -96,8 +96,7 @@ class Place(Protocol):
         """A process that is not born yet is not wanted any more, and closed."""
 
 
-@dataclass(eq=False)
-class LocalProcess:
+class LocalProcess(msgspec.Struct, eq=False):
     """A process of this host."""
 
     child: Child

@@ -51,7 +51,7 @@ from mooactor.control.messages import Decoder, Id, Message, Names, Path, Paths, 
 from mooactor.host import pages
 from mooactor.host.pages import Starts, note_pid
 from mooactor.process import signals
-from mooactor.process.actor import finalize, threads
+from mooactor.process.actor import life, threads
 from mooactor.process.actor.life import live
 from mooactor.process.current import importing
 from mooactor.process.protocol import Life
@@ -211,10 +211,10 @@ def _prepare(line: Lifeline, message: Prepare) -> None:
     _opened.update(_open_now() - before)
     threads.look()
     # One walk: with torch there are 200 000 objects.
-    kinds = generators.kinds() | generators.with_subclasses(finalize.FILES)
+    kinds = generators.kinds() | generators.with_subclasses(life.FILES)
     found = [one for one in gc.get_objects() if type(one) in kinds]
     generators.find(found)
-    finalize.find_files(found)
+    life.find_files(found)
     line.send(Prepared())
     gc.collect()
     gc.freeze()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What actors need of their hosts, and hosts have: processors, GPUs and memory."""
+"""Resources that actors need of their hosts: processors, GPUs and memory."""
 
 from typing import Annotated
 
@@ -66,7 +66,7 @@ def _s(number: float) -> str:
 
 
 class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an actor asks of its host."""
+    """An actor's wishes for its host."""
 
     amount: Amount = Amount()
     host: Name = ""  # empty: any

@@ -2,7 +2,7 @@
 """The messages between the processes of a session and their host's agent.
 
 A process makes a `Request`. One with a ``rid`` is answered by the `Reply` of that
-number, which every process takes out of its own count. What the agent says beside is
+number, which every process takes out of its own count. The agent says beside
 `NEWS`. Both go over lifelines, and between hosts and sessions in messages of agents
 (see `host.protocol`). `control.messages` says how they are encoded, and what that
 promises.
@@ -31,9 +31,9 @@ from mooactor.control.messages import (
     Text,
 )
 from mooactor.control.reach import Reach
+from mooactor.process.environment import Place
 from mooactor.process.exits import ExitRecord
 from mooactor.process.needs import Labels, Needs
-from mooactor.process.place import Place
 from mooactor.process.supervision import Restart, Supervision, When
 from mooactor.tensors.network import Network
 
@@ -119,7 +119,7 @@ class Life(msgspec.Struct, omit_defaults=True):
 
 
 class Request(Message, kw_only=True):
-    """What a process asks of its agent. Without ``rid`` it wants no answer."""
+    """A question or an order to the agent. Without ``rid`` it wants no answer."""
 
     rid: Id | None = None
 
@@ -274,7 +274,7 @@ class Locate(Request):
 
 class Unreached(Request):
     """The sender has no connection to that process. For `latest` and `mark` see
-    `process.breaks`."""
+    `process.peers`."""
 
     id: SomeId
     latest: Id
@@ -568,7 +568,7 @@ NEWS: Decoder[Message] = Decoder(
     Ended,
     LostSnapshot,
 )
-#: What another session's home may say to a process.
+#: All that another session's home may say to a process.
 NEWS_OF_OTHERS: Decoder[Message] = Decoder(Reply, Died, Event, Located, Gone)
 
 

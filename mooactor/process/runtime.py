@@ -32,10 +32,9 @@ from mooactor.control.messenger import Messenger
 from mooactor.control.reach import Reach
 from mooactor.control.sender import Sender
 from mooactor.errors import ActorUnavailable, MooError
-from mooactor.process import current, statistics
+from mooactor.process import current
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.arguments import Arguments
-from mooactor.process.breaks import Breaks
 from mooactor.process.caller import Caller
 from mooactor.process.calls import Server, context
 from mooactor.process.current import forked_error
@@ -47,9 +46,9 @@ from mooactor.process.dispatch import (
     handlers_of_an_actor,
     handlers_of_every_process,
 )
+from mooactor.process.environment import Place, Streams
 from mooactor.process.files import Room
 from mooactor.process.housekeeper import Callbacks, Housekeeper
-from mooactor.process.locator import Locator
 from mooactor.process.objects.audit import Audit, Recounts
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.broadcast import Broadcaster, Relay
@@ -60,14 +59,14 @@ from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.results import Results
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.objects.values import Values
-from mooactor.process.place import Place
+from mooactor.process.peers import Breaks, Locator
 from mooactor.process.poller import Poller
-from mooactor.process.protocol import Reachable, Watch
-from mooactor.process.streams import Streams
+from mooactor.process.protocol import Reachable, Survey, Watch
+from mooactor.process.system import resident_bytes
 from mooactor.tensors.limits import refusal_of_threads
 from mooactor.tensors.network import Network
 from mooactor.tensors.plane import DataPlane
-from mooactor.tensors.public import set_current
+from mooactor.tensors.public import cuda_statistics, set_current
 
 _SETTLE_S = 0.002
 
@@ -177,7 +176,7 @@ class Runtime:
         self.recounts = Recounts(
             links, sender, table, self.audit, self.messenger.known, self.later
         )
-        self.borrows = Borrows(self.process_id, table, self.audit, sender, arm)
+        self.borrows: Borrows = Borrows(self.process_id, table, self.audit, sender, arm)
         self.payloads = payloads = Payloads(
             self.plane, links, sender, self.borrows, self.inbound, arm
         )
@@ -258,7 +257,7 @@ class Runtime:
     def serve(self, server: Server) -> None:
         """From here on calls are taken in, by `server`."""
         self.server = self.handovers.producer = self.deadlocks.server = server
-        self.agent.on_survey = partial(statistics.of_actor, server)
+        self.agent.on_survey = partial(_survey, server)
         self.breaks.server = self.caller.admission.server = server
         self.messages.begin(handlers_of_an_actor(self.process_id, server))
 
@@ -441,5 +440,47 @@ class Runtime:
 
     def statistics(self) -> dict[str, Any]:
         """Counts that should return to zero, and the way to each peer; see
-        `moo.stats()`."""
-        return statistics.of_runtime(self)
+        `moo.stats()`.
+
+        They are read from any thread and without a lock: each was right at some moment
+        of the call. After `close` those that need the sockets or the data plane are
+        empty.
+        """
+        self.objects.sweep()
+        return {
+            "calls_pending": len(self.caller),
+            "values_pending": len(self.values),
+            "arriving": 0 if self.inbound is None else len(self.inbound),
+            "objects": len(self.objects),
+            "relayed": len(self.broadcaster) + len(self.relay) + len(self.handovers),
+            "links": len(self.links),
+            "dropped": self.messages.dropped + self.epochs.late,
+            "strangers": 0 if self.closed else self.messenger.strangers,
+            "transport": str(self.network),
+            "memory": {} if self.closed else self.plane.statistics(),
+            "cuda": cuda_statistics(),
+            "peers": [] if self.closed else self._peers(),
+        }
+
+    def _peers(self) -> list[dict[str, Any]]:
+        labels = self.links.labels()
+        rows = []
+        for process_id in self.messenger.known():
+            transport, why = self.plane.route(process_id)
+            sent, fetched = self.plane.traffic(process_id)
+            rows.append(
+                {
+                    "process": f"{process_id:016x}",
+                    "actor": labels.get(process_id),
+                    "transport": transport,
+                    "why": why,
+                    "bytes_sent": sent,
+                    "bytes_fetched": fetched,
+                }
+            )
+        return rows
+
+
+def _survey(server: Server, number: int) -> Survey:
+    """The facts that this process alone knows of itself, for the agent."""
+    return Survey(number, server.queued(), resident_bytes())

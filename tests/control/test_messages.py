@@ -26,8 +26,8 @@ from mooactor.control.messages import (
 from mooactor.host import protocol as agents
 from mooactor.host.members import FROM_BROKER, TO_BROKER
 from mooactor.process import protocol
+from mooactor.process.environment import Place
 from mooactor.process.exits import ExitRecord
-from mooactor.process.place import Place
 from tests.control.test_fuzz import mutate
 
 SEED = 20261128

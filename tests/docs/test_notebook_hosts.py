@@ -13,7 +13,7 @@ pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
 
 from mooactor.control import secret
-from mooactor.process import place
+from mooactor.process import environment
 from tests.cluster.clusters import Command
 from tests.conftest import eventually
 from tests.docs.kernels import Kernel, begin, story
@@ -51,7 +51,7 @@ def address(
     """Of a broker that a host b has joined; kernels are on a host named laptop."""
     key = secret.make(str(tmp_path / "key")).source
     monkeypatch.setenv(secret.FILE_VARIABLE, key)
-    for variable in (place.HOST_VARIABLE, "MOOACTOR_HOST_ID"):
+    for variable in (environment.HOST_VARIABLE, "MOOACTOR_HOST_ID"):
         monkeypatch.setenv(variable, "laptop")
     broker = Command("broker", "--listen", "127.0.0.1:0", "--key-file", key)
     host = None

@@ -29,8 +29,8 @@ from mooactor.host import addresses, members
 from mooactor.host.members import Members, Row
 from mooactor.host.protocol import OverLine, Refused
 from mooactor.process import parcel
+from mooactor.process.environment import Place
 from mooactor.process.exits import ExitRecord
-from mooactor.process.place import Place
 from mooactor.process.protocol import Died, Spawn
 from mooactor.process.supervision import Restart
 from tests.control import test_channel_fuzz as channels

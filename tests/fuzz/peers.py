@@ -46,8 +46,8 @@ from mooactor.host.protocol import (
     Status,
 )
 from mooactor.process import protocol
+from mooactor.process.environment import Place
 from mooactor.process.needs import Amount
-from mooactor.process.place import Place
 from mooactor.process.protocol import Life
 from mooactor.tensors.network import Network
 from tests.clusters import Cluster, cluster

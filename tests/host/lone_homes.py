@@ -35,9 +35,9 @@ from mooactor.host.protocol import (
 from mooactor.host.remote import RemoteSite
 from mooactor.host.resources import Devices, Resources
 from mooactor.host.sites import Sites
+from mooactor.process.environment import Place
 from mooactor.process.exits import ExitRecord
 from mooactor.process.needs import Amount, Needs
-from mooactor.process.place import Place
 from mooactor.process.protocol import NEWS, Configure, Died, Life, Request, Spawn
 from mooactor.tensors.network import Network
 

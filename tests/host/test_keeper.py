@@ -25,8 +25,8 @@ from mooactor.host.keeper import Keeper, Offer
 from mooactor.host.output import LineReader
 from mooactor.host.protocol import Close, Denied, Leave, OfAProcess, Open, Start
 from mooactor.host.resources import Cores, Devices, Resources
+from mooactor.process.environment import Place
 from mooactor.process.needs import Amount
-from mooactor.process.place import Place
 from mooactor.process.protocol import Life
 from mooactor.tensors.network import Network
 from tests.host.test_relayed import Slow

@@ -16,9 +16,9 @@ from mooactor.host.eventloop import EventLoop
 from mooactor.host.outbox import Outbox
 from mooactor.host.protocol import Open, Said
 from mooactor.host.remote import RemoteSite
+from mooactor.process.environment import Place
 from mooactor.process.needs import Amount
 from mooactor.process.parcel import sealed
-from mooactor.process.place import Place
 from mooactor.process.protocol import Life
 from mooactor.tensors.network import Network
 from tests.control.nodes import Recorder, node

@@ -17,8 +17,8 @@ import mooactor as moo
 from mooactor.control.messages import encode
 from mooactor.process import protocol
 from mooactor.process.current import current_runtime
+from mooactor.process.environment import Place
 from mooactor.process.objects.future import Future
-from mooactor.process.place import Place
 from mooactor.process.protocol import REQUESTS, ListActors
 from mooactor.tensors.network import Network
 from tests.actors.counter import Counter

@@ -36,6 +36,7 @@ from mooactor.control.reach import Reach
 from mooactor.process import parcel
 from mooactor.process.actor import life as life_module
 from mooactor.process.current import set_current_runtime
+from mooactor.process.environment import Streams
 from mooactor.process.exits import ExitRecord
 from mooactor.process.interface import interface_of
 from mooactor.process.protocol import (
@@ -51,7 +52,6 @@ from mooactor.process.protocol import (
     death_notice,
 )
 from mooactor.process.runtime import Runtime
-from mooactor.process.streams import Streams
 from mooactor.tensors.network import Network
 from tests.networks import Cable, inside
 
@@ -167,7 +167,7 @@ class Member:
 
 
 class Agent:
-    """Answers `reachable`, `locate` and `watch`. One thread."""
+    """Replies `reachable`, `locate` and `watch`. One thread."""
 
     def __init__(self) -> None:
         self.members: dict[int, Member] = {}

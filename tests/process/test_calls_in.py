@@ -15,7 +15,7 @@ import mooactor as moo
 from mooactor.control import bodies, codec, envelope
 from mooactor.control.envelope import CALL, EMPTY, REFS, STREAM, Record
 from mooactor.process import dispatch
-from mooactor.process.actor import answers
+from mooactor.process.actor import replies
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.serial import SerialWorker
 from mooactor.process.interface import interface_of
@@ -32,7 +32,7 @@ KEY = bytes(envelope.KEY_BYTES)
 def nothing_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which calls have begun is of no interest here."""
     ignore = SimpleNamespace(note=lambda sender, call_id: None)
-    monkeypatch.setattr(answers, "StartedCalls", lambda *_: ignore)
+    monkeypatch.setattr(replies, "StartedCalls", lambda *_: ignore)
 
 
 class Member:

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from mooactor.process.streams import after_import
+from mooactor.process.environment import after_import
 
 Write = Callable[[str], Path]
 

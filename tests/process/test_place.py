@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.process.place import Place
+from mooactor.process.environment import Place
 
 Spawn = Callable[..., Any]
 

@@ -13,7 +13,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.host import session as session_module
-from mooactor.process.streams import Streams
+from mooactor.process.environment import Streams
 
 pytestmark = pytest.mark.usefixtures("no_session")
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="needs torch")

@@ -26,18 +26,20 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import envelope
-from mooactor.process.actor.answers import end_if_forked, mend_streams
 from mooactor.process.actor.mailbox import Job
-from mooactor.process.actor.parts import Parts
+from mooactor.process.actor.replies import end_if_forked, mend_streams
 from mooactor.process.actor.threads import tell_of_thread
 from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import CallContext, context
 from mooactor.process.interface import Interface, MethodSpec
 from mooactor.process.protocol import Life
+
+if TYPE_CHECKING:
+    from mooactor.process.runtime import Runtime
 
 _END = object()
 Result = tuple[Any, BaseException | None]
@@ -46,7 +48,7 @@ Result = tuple[Any, BaseException | None]
 class ConcurrentWorker(Worker):
     """Runs up to `interface.concurrency` calls at once."""
 
-    def __init__(self, parts: Parts, interface: Interface, life: Life) -> None:
+    def __init__(self, parts: Runtime, interface: Interface, life: Life) -> None:
         super().__init__(parts, interface, life)
         self._limit = interface.concurrency
         threads = 1 if interface.is_async else self._limit

@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooactor.control import envelope
-from mooactor.process.actor.answers import mend_streams
 from mooactor.process.actor.mailbox import Job
-from mooactor.process.actor.parts import Parts
+from mooactor.process.actor.replies import mend_streams
 from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import context
 from mooactor.process.interface import Interface
 from mooactor.process.protocol import Life
+
+if TYPE_CHECKING:
+    from mooactor.process.runtime import Runtime
 
 _SLOW_S = 100e-6  # replies that wait leave before a method that takes longer
 _VERY_SLOW_S = 2e-3  # another thread should read the inbox meanwhile
@@ -32,7 +34,7 @@ class SerialWorker(Worker):
     A generator that is out of credit lets other calls run until it may go on.
     """
 
-    def __init__(self, parts: Parts, interface: Interface, life: Life) -> None:
+    def __init__(self, parts: Runtime, interface: Interface, life: Life) -> None:
         super().__init__(parts, interface, life)
         self._seconds: dict[bytes, float] = {}  # running mean, by method
         self._oldest_reply = 0.0

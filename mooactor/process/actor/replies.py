@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Answers: replies and errors to the calls that an actor has accepted.
+"""Replies: replies and errors to the calls that an actor has accepted.
 
 Invariant: **every job that an actor has accepted is answered exactly once**, or the
 actor's death answers it. So no caller waits for ever, for any behaviour of a method.
 
-The rule for exceptions is the same for every kind of actor, and `Answers.fail` is the
+The rule for exceptions is the same for every kind of actor, and `Replies.fail` is the
 one place that applies it. It holds for any `BaseException` out of a method, a generator
 or an argument's unpickling:
 
@@ -38,7 +38,7 @@ import sys
 from collections.abc import Awaitable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope, inspection
@@ -47,7 +47,6 @@ from mooactor.control.keys import every_incarnation
 from mooactor.process import current as _process
 from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
-from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import context
 from mooactor.process.deaths import StartedCalls
 from mooactor.process.interface import Interface
@@ -55,6 +54,9 @@ from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.table import Stored
 from mooactor.process.protocol import Life, Snapshot
+
+if TYPE_CHECKING:
+    from mooactor.process.runtime import Runtime
 
 _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
 
@@ -69,10 +71,10 @@ class Encoded(NamedTuple):
     unsent: Unsent = NOTHING
 
 
-class Answers(abc.ABC):
+class Replies(abc.ABC):
     """The replies of one actor. Methods run in its own threads."""
 
-    def __init__(self, parts: Parts, interface: Interface, life: Life) -> None:
+    def __init__(self, parts: Runtime, interface: Interface, life: Life) -> None:
         self.parts = parts
         self.interface = interface
         self.label: str = life.label

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from mooactor.control.envelope import VERSION as WIRE
-from mooactor.control.messages import Decoder, Id, Message, Name, Text
+from mooactor.control.messages import Decoder, Id, Malformed, Message, Name, Text
 from mooactor.host.addresses import is_reachable
 from mooactor.process.environment import is_host_name
 from mooactor.process.needs import Amount
@@ -246,7 +246,7 @@ def row_of(data: bytes) -> Row | None:
     """A row of a broker's; None if it is none by which a home can place actors."""
     try:
         return _rows.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except Malformed:
         return None
 
 

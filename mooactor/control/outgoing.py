@@ -399,6 +399,7 @@ class OutgoingChannel(Channel):
         took_s = self._now() - (self._attempt_ends - ATTEMPT_S)
         wanted_ms = max(SHORTEST_CONNECT_MS, round(took_s * 1000))
         self._connect_ms = min(wanted_ms, CONNECT_MS)
+        self._stop_asking()  # a lost question would keep its socket
         self.attach(self._attempt, frame.taken, is_begun=is_early)
 
     def _gone(self) -> str:

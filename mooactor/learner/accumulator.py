@@ -158,11 +158,7 @@ class Accumulator:
 
     def __iter__(self) -> Iterator[Step]:
         while True:
-            if self._has_begun:
-                self._drive(self._round())
-            else:
-                self._drive(self._enter())
-            self._has_begun = True
+            self._drive(self._before_step())
             yield Step(self)
 
     def _drive(self, steps: _Round) -> None:
@@ -177,7 +173,7 @@ class Accumulator:
 
     async def __aiter__(self) -> AsyncIterator[Step]:
         while True:
-            steps = self._round() if self._has_begun else self._enter()
+            steps = self._before_step()
             work = _advance(steps)
             while work is not None:
                 try:
@@ -186,7 +182,6 @@ class Accumulator:
                     work = _advance(steps, error)
                 else:
                     work = _advance(steps)
-            self._has_begun = True
             yield Step(self)
             await asyncio.sleep(0)
 
@@ -198,7 +193,7 @@ class Accumulator:
           CallTimeout: as `Work.wait` does.
         """
         if self._running is None:
-            steps = self._round() if self._has_begun else self._enter()
+            steps = self._before_step()
             work = _advance(steps)
         else:
             steps, work = self._running
@@ -214,7 +209,7 @@ class Accumulator:
                 work = _advance(steps, error)
             else:
                 work = _advance(steps)
-        self._running, self._has_begun = None, True
+        self._running = None
         return Step(self)
 
     # -- what there is to know ---------------------------------------------
@@ -283,9 +278,13 @@ class Accumulator:
 
     # -- a round -----------------------------------------------------------
 
-    def _enter(self) -> _Round:
-        """Before the first round: have what the others have."""
-        yield from self._compare_versions()
+    def _before_step(self) -> _Round:
+        """End the round of the last step; at first, get the state of the others."""
+        if self._has_begun:
+            yield from self._round()
+        else:
+            yield from self._compare_versions()
+            self._has_begun = True
 
     def _round(self) -> _Round:
         self._counts["rounds"] += 1

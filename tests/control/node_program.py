@@ -2,15 +2,13 @@
 """A node that sends every message back, as a process: for tests/control/nodes.py.
 
 It prints events as lines of JSON. Its commands come as lines of JSON, too: ``connect``
-opens a channel to an address, ``hold`` holds up its Python until the next command,
-``exit`` ends it.
+opens a channel to an address, ``exit`` ends it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import select
 import sys
 import time
 from typing import Any
@@ -54,8 +52,6 @@ def obey(node: Node, echo: Echo) -> None:
         command = json.loads(line)
         if "connect" in command:
             node.connect(command["connect"], echo)
-        if "hold" in command:
-            select.select([0], [], [])
         if "exit" in command:
             node.close()
             sys.exit()

@@ -13,19 +13,22 @@ from typing import Any
 import pytest
 
 from mooactor.control import addresses
+from mooactor.control import channel as channel_module
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
 from mooactor.control.reliable import PIECE_BYTES
 from mooactor.control.sockets import Sockets
 from mooactor.times import CONNECT_MS, SHORTEST_CONNECT_MS
 from tests.control.nodes import Echo, Recorder, node, together
-from tests.marks import slow
 
 Pair = tuple[Node, Node]
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    """A busy machine may be silent for longer than a channel bears, which is not
+    what is tested here: `test_silence` has that, in virtual time."""
+    monkeypatch.setattr(channel_module, "CHANNEL_SILENCE_S", 60.0)
     with node() as one, node() as other:
         yield one, other
 
@@ -62,11 +65,10 @@ class Side:
             self.sent += 1
 
 
-@pytest.mark.parametrize("seed", [0, slow(1), slow(2)])
-def test_random_breaks_lose_nothing_and_repeat_nothing(pair: Pair, seed: int) -> None:
+def test_random_breaks_lose_nothing_and_repeat_nothing(pair: Pair) -> None:
     one, other = pair
-    rng = random.Random(seed)
-    here, there = Side(seed), Side(-seed)
+    rng = random.Random(0)
+    here, there = Side(0), Side(1)
     other.accept = there.listener.accept
     channel = one.connect(other.address, here.listener)
     breaks = 0

@@ -7,7 +7,6 @@ import contextlib
 import os
 import resource
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
 from mooactor.errors import MooError
-from mooactor.times import CHANNEL_SILENCE_S
 from tests.control.nodes import (
     SECRET,
     Recorder,
@@ -24,7 +22,6 @@ from tests.control.nodes import (
     node,
     together,
 )
-from tests.processes import stop
 
 
 @pytest.fixture
@@ -38,28 +35,6 @@ def remote() -> Iterator[Remote]:
     made = Remote("127.0.0.1")
     yield made
     made.close()
-
-
-class Talk:
-    """Numbered messages to a node that sends each back."""
-
-    def __init__(self, here: Node, channel: Channel, mine: Recorder) -> None:
-        self.here, self.channel, self.mine = here, channel, mine
-        self.sent = 0
-
-    def go_on(self, seconds: float) -> None:
-        """Say something every few milliseconds."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self.channel.post({"n": self.sent})
-            self.sent += 1
-            self.here.run_until(lambda: False, 0.005)
-
-    def finish(self) -> None:
-        """Everything has come back, once and in order."""
-        self.here.run_until(lambda: len(self.mine.messages) >= self.sent, 30)
-        assert self.mine.closed == []
-        assert self.mine.numbers == list(range(self.sent))
 
 
 def test_a_killed_process_is_known_at_once_and_one_that_ends_says_so(
@@ -91,48 +66,6 @@ def test_a_killed_process_is_known_at_once_though_it_came_from_another_address(
         os.kill(remote.pid, signal.SIGKILL)
         assert here.run_until(lambda: mine.closed, 20)
     assert mine.closed == [f"the process that listened at {remote.address} has ended"]
-
-
-@pytest.mark.slow
-def test_a_process_that_is_stopped_or_busy_for_some_seconds_is_not_dead(
-    here: Node, remote: Remote, joined: tuple[Channel, Recorder]
-) -> None:
-    talk = Talk(here, *joined)
-    talk.go_on(0.1)
-    stop(remote.pid)
-    try:
-        talk.go_on(2.0)
-    finally:
-        os.kill(remote.pid, signal.SIGCONT)
-    talk.finish()  # its connection may be another one, which had to be admitted
-    remote.write(hold=True)  # libzmq's thread speaks for its Python
-    talk.go_on(CHANNEL_SILENCE_S + 1)
-    remote.write(go_on=True)
-    talk.finish()
-
-
-@pytest.mark.quiet
-def test_a_process_that_is_stopped_is_given_up_within_three_seconds_and_told_so(
-    here: Node, remote: Remote
-) -> None:
-    mine = Recorder()
-    channel, _ = introduced(here, here.connect(remote.address, mine), mine)
-    stop(remote.pid)
-    try:
-        start = time.monotonic()
-        assert here.run_until(lambda: mine.closed, 20)
-        assert CHANNEL_SILENCE_S - 1 < mine.closed_at - start < 3.0
-        assert mine.closed == [channel.why]
-        assert "nothing was heard" in mine.closed[0]
-    finally:
-        os.kill(remote.pid, signal.SIGCONT)
-    events: list[dict[str, object]] = []
-    while not events or events[-1]["event"] != "closed":
-        here.run_until(remote.has_more, 0.2)  # it may come back, and is told
-        if remote.has_more():
-            events.append(remote.read())
-    assert "nothing was heard" in str(events[-1]["why"])
-    assert here.channels() == []
 
 
 def test_another_process_at_the_same_address_is_not_taken_for_the_first(

@@ -26,7 +26,7 @@ from tests.control.nodes import (
     router,
     together,
 )
-from tests.control.test_fuzz import mutate
+from tests.fuzz.mutation import mutate
 
 KEY = b"8 bytes!"
 

@@ -18,7 +18,7 @@ from mooactor.control.secret import TURNED_DOWN
 from mooactor.testing import VirtualClock
 from mooactor.times import CHANNEL_SILENCE_S
 from tests.control.nodes import Recorder, node, together
-from tests.control.test_fuzz import mutate
+from tests.fuzz.mutation import mutate
 
 OTHER = b"\1" * 32
 OWN, THEIRS = fingerprints.of(OTHER), fingerprints.of(bytes(range(32)))

@@ -28,7 +28,7 @@ from mooactor.host.members import FROM_BROKER, TO_BROKER
 from mooactor.process import protocol
 from mooactor.process.environment import Place
 from mooactor.process.exits import ExitRecord
-from tests.control.test_fuzz import mutate
+from tests.fuzz.mutation import mutate
 
 SEED = 20261128
 DECODERS: list[Decoder[Any]] = [

@@ -157,49 +157,6 @@ def test_calls_made_after_a_break_start_after_those_that_are_made_again(
     assert sorted(last, key=last.__getitem__) == list(range(len(refs)))
 
 
-def test_a_flood_and_many_breaks_lose_no_call_in_silence_and_run_none_twice(
-    two: Hosts,
-) -> None:
-    guest, proxy = to_guest(two)
-    assert guest.add(-1) == -1
-    stop = threading.Event()
-
-    def cut_often() -> None:
-        while not stop.wait(0.05):
-            proxy.cut()
-
-    cutter = threading.Thread(target=cut_often)
-    cutter.start()
-    try:
-        refs = [guest.add.remote(number) for number in range(3000)]
-        errors = [ref.exception(timeout=WAIT_S) for ref in refs]
-    finally:
-        stop.set()
-        cutter.join()
-    seen = guest.all_seen.options(retries=9).remote().get(timeout=WAIT_S)
-    assert seen == sorted(set(seen))  # in order, none twice
-    assert {n for n, error in enumerate(errors) if error is None} <= set(seen)
-    assert {type(e) for e in errors} <= {type(None), moo.ActorUnavailable}
-    refused = {n for n, e in enumerate(errors) if e and e.delivered is False}
-    assert not refused & set(seen)
-    assert pending() == 0
-
-
-def test_one_that_cannot_be_reached_for_long_is_given_up_until_it_can(
-    two: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for which in ("WAY_PATIENCE_S", "BUSY_PATIENCE_S"):
-        monkeypatch.setattr(f"mooactor.control.ways.{which}", 0.3)
-    guest, proxy = to_guest(two)
-    proxy.refusing = True
-    with pytest.raises(moo.ActorUnavailable, match="no connection to it") as caught:
-        guest.add.remote(1).get(timeout=WAIT_S)
-    assert caught.value.delivered is False
-    proxy.refusing = False
-    assert eventually(lambda: failure_of(guest.add.remote(2)) is None)
-    assert 1 not in guest.all_seen()
-
-
 # -- what is kept -----------------------------------------------------------------
 
 

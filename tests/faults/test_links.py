@@ -49,16 +49,6 @@ def test_a_death_goes_over_links_and_names_the_first(spawn: Any) -> None:
     assert partner.echo(1) == 1
 
 
-def test_a_normal_end_does_not_go_over_a_link(spawn: Any) -> None:
-    stopped, exits, partner = (spawn(Counter) for _ in range(3))
-    moo.link(stopped, partner)
-    moo.link(exits, partner)
-    moo.stop(stopped)
-    with pytest.raises(moo.ActorDied):
-        exits.exit(0)
-    assert partner.echo(1) == 1
-
-
 def test_a_link_outlasts_restarts_and_each_death_counts_once(spawn: Any) -> None:
     child = moo.child(Counter)
     supervisor = spawn(moo.Supervisor, [child])

@@ -80,23 +80,6 @@ def test_how_it_ends(spawn: Callable[..., Any], tmp_path: Path, line: str) -> No
     assert scene.ends() == LINES[line]
 
 
-class Broken:
-    def __init__(self) -> None:
-        raise LookupError("not found")
-
-    def use(self) -> None: ...
-
-
-def test_a_constructor_that_raises_is_the_cause_of_every_call(spawn: Any) -> None:
-    broken = spawn(Broken)
-    for ref in [broken.use.remote(), broken.use.remote()]:
-        with pytest.raises(moo.ActorDied, match="LookupError: not found") as caught:
-            ref.get(timeout=WAIT_S)
-        assert caught.value.delivered is False
-        assert isinstance(caught.value.cause.exception, LookupError)
-        assert caught.value.__cause__ is caught.value.cause.exception
-
-
 def test_a_class_that_the_actor_cannot_import_is_the_cause(
     spawn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

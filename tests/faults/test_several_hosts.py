@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 import mooactor as moo
-from tests.actors.networks.peers import SOME, Peer
 from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
 from tests.faults.cast import WAIT_S, Bystander, Scene, Victim, driving, lines_of
@@ -184,64 +183,6 @@ def test_a_death_on_another_host_is_told_with_its_last_lines(
         place("b", Victim).obey(order, tmp_path / "begun")
     assert caught.value.cause is not None
     assert caught.value.cause.stderr[-1:] == ("last words",)
-
-
-def test_a_partition_that_heals_loses_nothing_and_repeats_nothing(
-    net: Cluster, place: Callable[..., Any]
-) -> None:
-    there = place("b", Counts)
-    sent = [there.tell.remote(0)]
-    sent[0].get()
-    until = time.monotonic() + SHORT_S
-    with net.network.cut_off("b"):
-        while time.monotonic() < until:
-            sent.append(there.tell.remote(len(sent)))
-            time.sleep(0.01)  # the cut lasts for a while, and so do the calls
-    assert moo.get(sent, timeout=WAIT_S) == list(range(len(sent))) == there.all()
-
-
-def test_what_many_processes_of_a_host_get_crosses_the_network_once(
-    net: Cluster, place: Callable[..., Any]
-) -> None:
-    far = [place("b", Peer) for _ in range(3)]
-    for peer in far:
-        assert peer.take(np.ones(SOME, np.uint8)) == 1
-    size, sent = 16 * SOME, net.network.sent
-
-    def crosses(host: str, act: Callable[[], Any]) -> float:
-        before = sent(host)
-        act()
-        return (sent(host) - before) / size
-
-    ref = moo.put(np.full(size, 5, np.uint8))
-    put = lambda: moo.get([peer.take.remote(ref) for peer in far], WAIT_S)  # noqa: E731
-    assert 1 <= crosses("d", put) < 1.2
-    call = moo.Group(far).call
-    assert (
-        1 <= crosses("d", lambda: call(Peer.take, np.ones(size, np.uint8)).get()) < 1.2
-    )
-    assert crosses("b", lambda: far[0].hand(far[1], size)) < 0.1
-    busy = far[0].nap.remote(0.5)  # so that it is known in time who else gets it
-    made = far[0].make.remote(size, 3)
-    assert crosses("d", lambda: far[1].take(made)) < 0.1
-    busy.get()
-
-
-@pytest.mark.slow
-def test_a_lossy_network_kills_nobody(net: Cluster, place: Callable[..., Any]) -> None:
-    if why := net.network.why_none_lost():
-        pytest.skip(why)
-    there = place("b", Counts)
-    there.tell(0)
-    for host in "bd":
-        net.network.lose(host, 50)
-    refs = [there.tell.remote(number) for number in range(1, 200)]
-    until = time.monotonic() + 4.0
-    assert moo.get(refs, WAIT_S) == list(range(1, 200))
-    while time.monotonic() < until:  # longer than the patience
-        there.all()
-    assert there.all() == list(range(200))
-    net.network.mend()
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from mooactor.control.addresses import is_kept_here
 from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
 from tests.faults.cast import WAIT_S, Victim, driving
-from tests.processes import Process, stop
+from tests.processes import stop
 
 
 @pytest.fixture
@@ -70,17 +70,6 @@ def test_the_loss_of_a_host_undoes_no_state_that_a_caller_has_seen(
         parent.adopt()
     fragile.start_host("b")
     assert counter.add.options(retries=10).remote().get(timeout=WAIT_S) == 3
-
-
-@pytest.mark.slow
-def test_a_host_that_has_lost_its_driver_ends_the_actors_by_itself(
-    fragile: Cluster,
-) -> None:
-    processes = [Process.of(moo.on(Victim, host="b").spawn().pid()) for _ in range(3)]
-    directory = fragile.directory / "b"
-    with fragile.network.cut_off("d"):
-        assert eventually(lambda: not any(p.is_running() for p in processes))
-        assert eventually(lambda: not list(directory.glob("mooactor-*")))
 
 
 @pytest.mark.slow

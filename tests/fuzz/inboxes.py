@@ -15,13 +15,14 @@ from mooactor.control import curve, envelope
 from mooactor.control.keys import new_process_id
 from mooactor.process.system import resident_bytes
 from tests.conftest import eventually
-from tests.control.test_fuzz import asks_to_stop, mutate, seeds
+from tests.fuzz.mutation import asks_to_stop, mutate, seeds
 from tests.process.guest import Guest
 from tests.process.hosts import Hosts, hosts
 
 _AT_A_TIME = 500
 _PATIENCE_S = 60.0
 _GROWTH = 200e6  # bytes
+_HUGE = b"\x06" + (1 << 40).to_bytes(8, "big")  # the head of a long command frame
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15 + 1 + 31)
 
 
@@ -158,6 +159,8 @@ class Outsider(Inbox):
         yield _GREETING if rng.random() < 0.9 else mutate(rng, _GREETING)
         whole = rng.randrange(len(self._commands))
         yield from self._commands[:whole]
+        if rng.random() < 0.1:
+            yield _HUGE
         for _ in range(20):
             choice = rng.random()
             if choice < 0.5:

@@ -34,8 +34,8 @@ from mooactor.process.exits import ExitRecord
 from mooactor.process.protocol import Died, Spawn
 from mooactor.process.supervision import Restart
 from tests.control import test_channel_fuzz as channels
-from tests.control import test_fuzz as records
 from tests.control.test_messages import DECODERS
+from tests.fuzz import mutation as records
 from tests.fuzz.mutation import changed, mutate
 
 PAYLOADS: tuple[Callable[[bytes], Any], ...] = (

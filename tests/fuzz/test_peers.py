@@ -17,9 +17,9 @@ from tests.marks import slow
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "12"))
 CASES = 160  # of those that are made one by one, and a step of the others
 UNEXPECTED = "a message could not be handled"  # an error that no parser documents
-PEERS = {**peers.TARGETS, **brokers.TARGETS}
 SINGLE = {**inboxes.TARGETS, **nodes.TARGETS}
-TARGETS = {**SINGLE, **PEERS}
+SLOW = {**peers.TARGETS, **brokers.TARGETS}
+TARGETS = {**SINGLE, **SLOW}
 _PICKLE = b"\x80\x05N."
 _BODIES = [  # as short as each layout may be
     b"",
@@ -32,7 +32,7 @@ _BODIES = [  # as short as each layout may be
 ]
 
 
-@pytest.mark.parametrize("name", [*SINGLE, *map(slow, PEERS)])
+@pytest.mark.parametrize("name", [*SINGLE, *map(slow, SLOW)])
 def test_mutated_messages_harm_nobody_else(
     name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

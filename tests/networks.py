@@ -27,14 +27,6 @@ from tests.conftest import eventually
 HOSTS = "ab"
 _numbers = itertools.count()
 _PREFIX = "moo-test"
-_LOSS = """
-table inet loss {{
-    chain input {{
-        type filter hook input priority 0; policy accept;
-        iifname "{name}" numgen random mod 1000 < {permille} counter drop
-    }}
-}}
-"""
 
 
 @functools.cache
@@ -139,97 +131,11 @@ class Cable:
             ip("-n", space, "link", "set", name, "up")
         self.await_up(name)
 
-    def set(self, state: str, name: str = "up0") -> None:
-        """Pull the cable ("down"), or plug it in ("up")."""
-        ip("-n", self.namespace["a"], "link", "set", name, state)
-        if state == "up":
-            self.await_up(name)
-
     def await_up(self, name: str) -> None:
         """Until then libfabric does not take the interface, in a process that starts
         now, and has the loopback alone for the rest of its life."""
         for space in self.namespace.values():
             assert eventually(functools.partial(_is_up, space, name))
-
-    @contextlib.contextmanager
-    def pulled(self, name: str = "up0") -> Iterator[None]:
-        """Out meanwhile, which both kernels notice."""
-        self.set("down", name)
-        try:
-            yield
-        finally:
-            self.set("up", name)
-
-    @contextlib.contextmanager
-    def swallowing(self, name: str = "up0", subnet: int = 1) -> Iterator[None]:
-        """Packets of "b" get lost meanwhile, and no kernel knows."""
-        space, wrong = self.namespace["b"], "02:00:00:00:00:01"
-        words = f"to 10.99.{subnet}.1 lladdr {wrong} dev {name} nud permanent"
-        ip("-n", space, "neigh", "replace", *words.split())
-        try:
-            yield
-        finally:
-            words = f"to 10.99.{subnet}.1 dev {name}"
-            ip("-n", space, "neigh", "del", *words.split())
-
-    @contextlib.contextmanager
-    def slow(self, mbit: int, name: str = "up0") -> Iterator[None]:
-        """So many Mbit/s each way at most, meanwhile."""
-        with contextlib.ExitStack() as stack:
-            for space in self.namespace.values():
-                limit(space, name, mbit)
-                stack.callback(limit, space, name, None)
-            yield
-
-    def why_none_lost(self) -> str | None:
-        """Why `losing` cannot be had here, or None."""
-        if shutil.which("nft") is None:
-            return "random loss needs `nft` (package nftables)"
-        tried = self._nft("a", _LOSS.format(name="lo", permille=0))
-        if tried.returncode:
-            return f"this kernel has no random loss: {tried.stderr.strip()[:100]}"
-        self._nft("a", "delete table inet loss")
-        return None
-
-    @contextlib.contextmanager
-    def losing(self, permille: int, name: str = "up0") -> Iterator[None]:
-        """So many packets in a thousand get lost each way, meanwhile."""
-        for host in HOSTS:
-            self._nft(
-                host, _LOSS.format(name=name, permille=permille)
-            ).check_returncode()
-        try:
-            yield
-        finally:
-            for host in HOSTS:
-                self._nft(host, "delete table inet loss")
-
-    def lost(self, host: str) -> int:
-        """Packets that did not reach `host`, within `losing`."""
-        words = ["nft", "-j", "list", "table", "inet", "loss"]
-        listed = subprocess.run(
-            [*self.on(host), *words], capture_output=True, check=True
-        )
-        for entry in json.loads(listed.stdout)["nftables"]:
-            for part in entry.get("rule", {}).get("expr", ()):
-                if "counter" in part:
-                    return int(part["counter"]["packets"])
-        raise LookupError("no packets are counted there")
-
-    def _nft(self, host: str, rules: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.on(host), "nft", "-f", "-"],
-            input=rules,
-            capture_output=True,
-            text=True,
-        )
-
-    def sent(self, host: str, name: str = "up0") -> int:
-        """Bytes that `host` has sent over the link."""
-        found = json.loads(
-            ip("-j", "-s", "-n", self.namespace[host], "link", "show", name)
-        )
-        return int(found[0]["stats64"]["tx"]["bytes"])
 
     def close(self) -> None:
         for name in self.namespace.values():

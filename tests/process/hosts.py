@@ -2,7 +2,7 @@
 """A session of several hosts, without their agents: real processes and connections, and
 in the test's own process one agent for all of them, which knows where each process is.
 
-A host is a directory, and optionally a network namespace. `Hosts.driver` is a runtime
+A host is a directory. `Hosts.driver` is a runtime
 in this process; `Hosts.start` makes an actor's process. The agent can have one process
 reach another through a `Proxy`, whose connections can be broken.
 """
@@ -53,7 +53,6 @@ from mooactor.process.protocol import (
 )
 from mooactor.process.runtime import Runtime
 from mooactor.tensors.network import Network
-from tests.networks import Cable, inside
 
 LOOPBACK = "127.0.0.1"
 
@@ -325,10 +324,9 @@ def _post(line: Lifeline | None, message: Message) -> None:
 
 
 class Hosts:
-    """Several hosts; those of `cable` are network namespaces."""
+    """Several hosts."""
 
-    def __init__(self, *names: str, cable: Cable | None = None) -> None:
-        self.cable = cable
+    def __init__(self, *names: str) -> None:
         self.key = new_session_key()
         self.agent = Agent()
         self.directories = {name: tempfile.mkdtemp(prefix="moot-h-") for name in names}
@@ -337,10 +335,7 @@ class Hosts:
         self._runtimes: list[Runtime] = []
 
     def reach(self, host: str) -> Reach:
-        address = LOOPBACK
-        if self.cable is not None:
-            address = f"10.99.1.{1 + list(self.directories).index(host)}"
-        return Reach(address, address, host, self.ports)
+        return Reach(LOOPBACK, LOOPBACK, host, self.ports)
 
     def driver(self, host: str = "a", network: Network | None = None) -> Runtime:
         """A runtime in this process, made by a thread that is on the host."""
@@ -389,10 +384,9 @@ class Hosts:
             reach=self.reach(host),
         )
         ours, theirs = socket.socketpair()
-        words = self.cable.on(host) if self.cable is not None else []
         program = f"from tests.process.hosts import main; main({theirs.fileno()})"
         child = self.children[actor_id] = subprocess.Popen(
-            [*words, sys.executable, "-c", program],
+            [sys.executable, "-c", program],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.PIPE,
         )
@@ -432,18 +426,6 @@ def hosts(*names: str, driver: str = "a") -> Iterator[Hosts]:
     made = Hosts(*names)
     try:
         made.driver(driver)
-        yield made
-    finally:
-        made.close()
-
-
-@contextlib.contextmanager
-def cabled_hosts(cable: Cable) -> Iterator[Hosts]:
-    """Hosts a and b at the ends of a cable, the driver on a."""
-    made = Hosts("a", "b", cable=cable)
-    try:
-        with inside(cable.namespace["a"]):
-            made.driver("a")
         yield made
     finally:
         made.close()

@@ -204,16 +204,3 @@ def seeded(seed: int) -> Callable[[Any], Any]:
         return last[0]
 
     return choose
-
-
-def preempting(at: int, to: int) -> Callable[[Any], Any]:
-    """Go on with the first thread that can, but at step `at` change to another."""
-    steps, current = [0], [0]
-
-    def choose(ready: Any) -> Any:
-        steps[0] += 1
-        if steps[0] == at:
-            current[0] = to
-        return ready[current[0] % len(ready)]
-
-    return choose

@@ -13,7 +13,7 @@ import pytest
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
-from tests.process.breaking import MARK, failure_of, lose, objects, to_guest
+from tests.process.breaking import MARK, failure_of
 from tests.process.guest import Guest
 from tests.process.hosts import Hosts, Proxy, hosts
 
@@ -40,10 +40,6 @@ def maker_and_user(three: Hosts) -> tuple[Any, Any, Proxy]:
     return maker, user, proxy
 
 
-def hand_on(ref: Any, user: Any) -> tuple[Any, Any]:
-    return ref, user.add.remote(ref)
-
-
 def promised(maker: Any, user: Any) -> tuple[Any, Any]:
     """A result that comes in a while; its maker has promised to send it."""
     before = maker.nap.remote(0.2)  # then it reads what has come meanwhile
@@ -63,56 +59,6 @@ def nothing_is_kept(*actors: Any) -> bool:
         return sum(one["values_pending"] + one["relayed"] for one in all_statistics)
 
     return eventually(lambda: kept() == 0)
-
-
-def test_what_was_lost_on_its_way_to_who_makes_or_owns_a_value_costs_nobody(
-    three: Hosts,
-) -> None:
-    user = a_user(three)
-    maker, proxy = to_guest(three)
-    assert maker.add(0) == 0
-
-    # The request, with its call, which is made again.
-    again = maker.add.options(retries=1)
-    ref, use = lose(maker, proxy, lambda: hand_on(again.remote(7), user))
-    assert ref.get(timeout=20) == use.get(timeout=20) == 7
-    assert nothing_is_kept(maker, user)
-
-    # The same, and it is not made again: who waits for its result is told.
-    ref, use = lose(maker, proxy, lambda: hand_on(maker.add.remote(7), user))
-    assert "was cut off" in str(failure_of(ref))
-    assert "was cut off" in str(failure_of(use))
-    assert user.add(8) == 8
-    assert nothing_is_kept(maker, user)
-
-    # The request for a borrowed value, which nobody else holds any more.
-    (ref,) = maker.put(1000)
-
-    def send() -> Any:
-        nonlocal ref
-        use, ref = user.total.remote(ref), None
-        return use
-
-    use = lose(maker, proxy, send)
-    maker.drop.options(retries=9)()
-    assert use.get(timeout=20) == 1000
-    assert nothing_is_kept(maker, user)
-    assert eventually(lambda: maker.statistics()["objects"] == 0)
-    assert objects() == 0
-
-
-def test_a_result_is_handed_on_though_the_answer_was_lost(three: Hosts) -> None:
-    user = a_user(three)
-    proxy = three.proxy_to(current_runtime().process_id)
-    maker = three.start("b", Guest)
-    assert maker.add(0) == 0
-    before = proxy.came
-    proxy.hold()
-    ref, use = hand_on(maker.add.options(retries=1).remote(7), user)
-    assert eventually(lambda: proxy.came > before)
-    proxy.cut()
-    assert ref.get(timeout=20) == use.get(timeout=20) == 7
-    assert nothing_is_kept(maker, user)
 
 
 def test_a_promised_value_comes_after_a_break_and_one_that_was_lost_is_told_of(

@@ -16,7 +16,7 @@ from mooactor.process import poller as poller_module
 from mooactor.process.objects import future as future_module
 from mooactor.process.objects.future import Future
 from mooactor.process.poller import Poller
-from tests.process.interleave import Interrupt, Schedule, Thread, preempting, seeded
+from tests.process.interleave import Interrupt, Schedule, Thread, seeded
 
 KEY = bytes(KEY_BYTES)
 
@@ -103,17 +103,6 @@ def test_every_thread_that_waits_gets_its_reply_in_any_schedule(
         world.run()
         errors = [one.error for one in (looker, *waiters)]
         assert errors == [None] * len(errors), f"seed {seed}"
-
-
-@pytest.mark.slow
-def test_a_change_of_threads_at_any_line_strands_nobody(
-    messenger: Messenger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for at in range(1, 90):
-        world = World(messenger, monkeypatch, preempting(at, 1 + at % 2))
-        waiters = [world.waiter(name)[0] for name in ("a", "b")]
-        world.run()
-        assert [w.error for w in waiters] == [None, None], f"step {at}"
 
 
 def test_an_exception_at_any_line_loses_no_reply(

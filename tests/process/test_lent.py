@@ -84,8 +84,9 @@ def test_what_a_process_lent_that_cannot_be_reached_is_taken_back(
     monkeypatch.setattr("mooactor.control.ways.BUSY_PATIENCE_S", 0.2)
     guest, proxy = to_guest(two)
     proxy.refusing = True
-    with pytest.raises(moo.ActorUnavailable, match="no connection to it"):
+    with pytest.raises(moo.ActorUnavailable, match="no connection to it") as caught:
         guest.total.remote(data()).get(timeout=20)
+    assert caught.value.delivered is False
     assert eventually(lambda: leases() == 0)
     proxy.refusing = False
     assert asked(guest.all_seen) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import textwrap
 from collections.abc import Callable, Iterator
@@ -97,10 +96,6 @@ class Running:
         line = self._stdout.readline()
         assert line, self.said()
         return line.split()
-
-    def has_line(self, seconds: float) -> bool:
-        """Whether there is one within so long."""
-        return bool(select.select([self._stdout], [], [], seconds)[0])
 
     def go_on(self) -> None:
         """It waits for a line on stdin."""
@@ -221,31 +216,6 @@ def test_every_process_of_a_session_says_what_it_does_and_goes_on_with_it(
         # Only the C handler has run: Python's waits for the end of `hash`.
         assert "on SIGUSR1" not in said
     assert running.end() == "killed\n"
-
-
-def test_no_call_is_broken_by_many_signals(program: Callable[[str], Running]) -> None:
-    running = program(
-        """
-        with moo.init():
-            both = moo.spawn(Sync), moo.spawn(Async)
-            say(*(one.pid() for one in both))
-            for number in range(300):
-                for one in both:
-                    refs = [one.echo.remote(n) for n in range(number, number + 4)]
-                    assert moo.get(one.echo.remote(number)) == number
-                    assert moo.get(refs) == list(range(number, number + 4))
-            say("all there")
-            sys.stdin.readline()  # Python's own end takes the handler away
-        """
-    )
-    actors = map(int, running.line())
-    pids = [running.pid, *actors]
-    while not running.has_line(0.005):
-        for pid in pids:
-            os.kill(pid, signal.SIGUSR1)
-    assert running.line() == ["all", "there"]
-    assert running.end() == ""
-    assert "Traceback" not in running.said()
 
 
 def test_a_handler_of_the_users_is_never_replaced(

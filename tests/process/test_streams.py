@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import random
-import sys
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,8 +14,6 @@ from mooactor.host import session as session_module
 from mooactor.process.environment import Streams
 
 pytestmark = pytest.mark.usefixtures("no_session")
-needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
-
 Draw = tuple[float, ...]
 
 
@@ -25,14 +21,8 @@ Draw = tuple[float, ...]
 class Draws:
     """Draws from every generator that a process has for all its code."""
 
-    def draw(self, *, torch_too: bool = False) -> Draw:
-        draws = random.random(), float(np.random.rand())
-        return (*draws, self.draw_of_torch()) if torch_too else draws
-
-    def draw_of_torch(self) -> float:
-        import torch
-
-        return torch.rand(1).item()
+    def draw(self) -> Draw:
+        return random.random(), float(np.random.rand())
 
     def draws_of_children(self, count: int) -> list[Draw]:
         return [moo.spawn(Draws).draw() for _ in range(count)]
@@ -40,15 +30,12 @@ class Draws:
     def die(self) -> None:
         raise SystemExit(1)
 
-    def has(self, module: str) -> bool:
-        return module in sys.modules
 
-
-def draw_again(actor: Any, **options: bool) -> Draw:
+def draw_again(actor: Any) -> Draw:
     """Another process's first numbers, in the same actor."""
     with pytest.raises(moo.ActorRestarted):
         actor.die()
-    drawn: Draw = actor.draw(**options)
+    drawn: Draw = actor.draw()
     return drawn
 
 
@@ -72,51 +59,17 @@ def all_differ(draws: list[Draw]) -> bool:
     return all(len(set(of_one)) == len(draws) for of_one in zip(*draws, strict=True))
 
 
-def states() -> list[str]:
-    """Where the generators of this process are."""
-    found = [repr(random.getstate()), repr(np.random.get_state())]
-    if "torch" in sys.modules:
-        import torch
-
-        found.append(repr(torch.get_rng_state().tolist()))
-    return found
-
-
 @pytest.mark.slow
 def test_no_two_actors_share_a_stream_and_a_seed_repeats_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session_module, "PRELOADABLE", ("numpy",))
-    before = states()
+    before = random.getstate(), repr(np.random.get_state())
     seeded, other = draws_of_a_session(seed=5), draws_of_a_session(None)
     assert all_differ([*seeded.values(), *other.values()])
     assert draws_of_a_session(seed=5) == seeded
-    assert states() == before  # the driver's own are not touched
-
-
-@pytest.mark.slow
-@needs_torch
-def test_actors_that_share_a_torch_do_not_share_its_numbers() -> None:
-    seed = 2**64 - 1
-    with moo.init(seed=seed, preload=["torch"]):
-        group = moo.on(Draws, restart=moo.Restart(max=3)).group(3)
-        named = moo.on(Draws, name="named").spawn()
-        assert named.has("torch")
-        draws = [actor.draw(torch_too=True) for actor in (named, *group)]
-        assert all_differ([*draws, draw_again(group[0], torch_too=True)])
-    assert late_draw(seed) == draws[0]
-
-
-def late_draw(seed: int) -> Draw:
-    """The first numbers of an actor that imports numpy.random and torch itself."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session_module, "PRELOADABLE", ())
-        moo.init(seed=seed)
-        named = moo.on(Draws, name="named").spawn()
-        assert not named.has("torch")
-        drawn: Draw = named.draw(torch_too=True)
-        moo.shutdown()
-        return drawn
+    now = random.getstate(), repr(np.random.get_state())
+    assert now == before  # the driver's own are not touched
 
 
 def test_gpus_have_the_actors_own_stream_and_cuda_is_not_initialised(

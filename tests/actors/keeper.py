@@ -85,9 +85,6 @@ class Keeper:
     def drop(self, key: Any) -> None:
         self.kept.pop(key, None)
 
-    def drop_all(self) -> None:
-        self.kept.clear()
-
     def read(self, key: Any) -> int:
         return number_in(find_ref(self.kept[key]).get(timeout=20))
 

@@ -125,14 +125,13 @@ class Mixed(Ring):
         return me.async_leaf.remote().get()
 
 
-@pytest.mark.parametrize("way", ["by_call", "by_get"])
 def test_a_sync_method_of_an_async_actor_that_waits_for_its_own_thread_is_told(
-    spawn: Any, way: str
+    spawn: Any,
 ) -> None:
     mixed, other = spawn(Mixed), spawn(Mixed)
     for path in ([mixed], [other, mixed]):
         with pytest.raises(moo.DeadlockError):
-            getattr(mixed, way)(path)
+            mixed.by_get(path)
     assert mixed.leaf() == "leaf"
 
 
@@ -154,16 +153,3 @@ def test_a_sync_method_may_wait_for_an_async_one_of_its_actor(spawn: Any) -> Non
     assert mixed.calls_async(mixed, late=False) == "leaf"
     assert mixed.awaits.remote(mixed).get() == "leaf"
     assert mixed.calls_async(mixed, late=True) == "leaf"
-
-
-@moo.actor(max_concurrency=3)
-class Threads:
-    def down(self, me: Any, depth: int) -> int:
-        return me.down(me, depth - 1) + 1 if depth else 0
-
-
-def test_recursion_is_told_once_it_is_deeper_than_there_are_threads(spawn: Any) -> None:
-    threads = spawn(Threads)
-    with pytest.raises(moo.DeadlockError, match="3 calls at once"):
-        threads.down(threads, 3)
-    assert threads.down(threads, 2) == 2

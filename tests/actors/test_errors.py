@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import random
 import sys
 import threading
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -24,7 +22,6 @@ from tests.actors.nasty import (
     Serial,
     nasty_error,
 )
-from tests.conftest import eventually
 
 WAIT_S = 20.0
 everywhere = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -215,9 +212,6 @@ def test_a_birth_that_fails_is_the_cause_whatever_it_raised(
         assert str(error.cause)
 
 
-# -- all of it at once -----------------------------------------------------
-
-
 def test_a_call_cancelled_before_it_began_frees_its_place(spawn: Any) -> None:
     actor = spawn(Async)
     for _ in range(30):
@@ -225,49 +219,3 @@ def test_a_call_cancelled_before_it_began_frees_its_place(spawn: Any) -> None:
         for ref in refs:
             ref.cancel()
     moo.stop(actor, timeout=WAIT_S)  # would wait for those that never answered
-
-
-def _storm(rng: random.Random, actor: Any, other: Any) -> list[Any]:
-    """Start 120 random calls; those of which an answer is due."""
-    due: list[Any] = []
-    for _ in range(120):
-        name = rng.choice(ERRORS)
-        kind = type(nasty_error(name))
-        streams = (rng.randrange(40), rng.choice(["", name, "unpicklable"]))
-        start = rng.choice(
-            [
-                lambda name=name: actor.fail.tell(name),
-                lambda: actor.ok.remote(other.ok.remote(1)),
-                lambda name=name: actor.ok.remote(other.fail.remote(name)),
-                lambda kind=kind: actor.unpicklable.remote(kind),
-                lambda kind=kind: actor.ok.remote(RaisesWhenRebuilt(kind)),
-                lambda: actor.ok.options(priority=rng.randrange(-3, 3)).remote(1),
-                lambda name=name: actor.fail.remote(name),
-                lambda streams=streams: actor.items(*streams),
-            ]
-        )
-        due.append(start())
-        if rng.random() < 0.2 and isinstance(due[-1], moo.Ref):
-            due[-1].cancel()
-        elif rng.random() < 0.5 and isinstance(due[-1], moo.Stream):
-            due.pop().close()
-    return [one for one in due if one is not None]
-
-
-@everywhere
-def test_in_a_storm_of_nasty_calls_every_one_is_answered_once(
-    spawn: Any, kind: Any
-) -> None:
-    for seed in range(3):
-        rng = random.Random(seed)
-        actor, other = spawn(kind), spawn(Serial)
-        for due in _storm(rng, actor, other):
-            if isinstance(due, moo.Ref):
-                due.exception(timeout=WAIT_S)
-                continue
-            with suppress(BaseException):  # the time-out of the test is no exception
-                list(due)
-        assert actor.ok(5) == 5
-        # All that it has accepted is answered, so it ends as soon as it is asked to.
-        moo.stop(actor, timeout=WAIT_S)
-        assert eventually(lambda: moo.stats()["calls_pending"] == 0)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -290,14 +288,3 @@ def test_a_member_that_was_restarted_takes_part_again(
     assert list(alone) == list(range(20))
     for handle in members:
         moo.kill(handle)
-
-
-def test_under_random_kills_each_item_has_one_result(group: Any) -> None:
-    members = group(Mapper, 4)
-    pids = members.call(Mapper.pid).get()
-    done = []
-    for x in members.map(Mapper.square, range(300), retries=3, ordered=False):
-        done.append(x)
-        if len(done) in (50, 100, 150):
-            os.kill(pids.pop(), signal.SIGKILL)
-    assert sorted(done) == squares(300)

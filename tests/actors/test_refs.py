@@ -149,18 +149,6 @@ def test_a_ref_that_fails_fails_the_call_that_waits_for_it(spawn: Any) -> None:
         call.get(timeout=60)
 
 
-def test_refs_inside_containers_stay_refs(spawn: Any) -> None:
-    @moo.actor
-    class Reader:
-        def read(self, refs: list[Any]) -> list[Any]:
-            return [ref.get() for ref in refs]
-
-    first, second = spawn(Counter), spawn(Counter)
-    refs = [first.echo.remote(i) for i in range(3)]
-    assert second.echo(refs)[2].get() == 2
-    assert spawn(Reader).read(refs) == [0, 1, 2]
-
-
 def test_put_gives_everyone_the_value_of_that_moment(group: Any) -> None:
     members, value = group(Counter, 3), {"weights": list(range(1000))}
     ref = moo.put(value)

@@ -33,30 +33,6 @@ def test_a_restarted_actor_takes_calls_until_its_budget_ends(spawn: Any) -> None
         counter.echo(1)
 
 
-def test_queued_calls_of_a_dead_incarnation_fail_and_do_not_hang(spawn: Any) -> None:
-    counter = spawn(moo.on(Counter, restart=moo.Restart(max=1)))
-    refs = [counter.kill_self.remote(), *[counter.echo.remote(i) for i in range(50)]]
-    for ref in refs:
-        assert isinstance(ref.exception(timeout=60), moo.ActorRestarted)
-    assert counter.echo(1) == 1
-
-
-def test_a_constructor_that_fails_uses_up_restarts(spawn: Any) -> None:
-    class Never:
-        def __init__(self) -> None:
-            raise RuntimeError("not today")
-
-        def use(self) -> None: ...
-
-    never = spawn(moo.on(Never, restart=moo.Restart(max=2)))
-    final: BaseException | None = moo.ActorRestarted("not yet")
-    while isinstance(final, moo.ActorRestarted):
-        final = never.use.remote().exception(timeout=60)
-    assert isinstance(final, moo.ActorDied)
-    assert isinstance(final.cause.exception, RuntimeError)
-    assert isinstance(final.__cause__, RuntimeError)
-
-
 # -- calls that are made again ---------------------------------------------
 
 
@@ -99,34 +75,29 @@ def test_who_was_handed_a_result_gets_that_of_the_call_that_was_made_again(
     assert moo.stats()["values_pending"] == 0
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_calls_made_meanwhile_start_after_those_that_are_made_again(
-    spawn: Any, times: int
-) -> None:
-    for _ in range(times):
-        handle = spawn(moo.on(Counter, restart=moo.Restart(max=1000)))
-        handle.note(-1)
-        over = threading.Event()
-        sent: list[Any] = []
+def test_calls_made_meanwhile_start_after_those_that_are_made_again(spawn: Any) -> None:
+    handle = spawn(moo.on(Counter, restart=moo.Restart(max=1000)))
+    handle.note(-1)
+    over = threading.Event()
+    sent: list[Any] = []
 
-        def send() -> None:
-            """One client's calls, before the death and after it."""
-            for number in range(100_000):
-                sent.append(handle.note.options(retries=3).remote(number))
-                if over.is_set():
-                    return
+    def send() -> None:
+        """One client's calls, before the death and after it."""
+        for number in range(100_000):
+            sent.append(handle.note.options(retries=3).remote(number))
+            if over.is_set():
+                return
 
-        thread = threading.Thread(target=send)
-        dies = handle.kill_self.remote()
-        thread.start()
-        with pytest.raises(moo.ActorRestarted):
-            dies.get(60)
-        over.set()
-        thread.join()
-        moo.get(sent, timeout=60)
-        numbers = handle.notes()
-        assert numbers == sorted(numbers) and len(numbers) > 0
-        moo.kill(handle)
+    thread = threading.Thread(target=send)
+    dies = handle.kill_self.remote()
+    thread.start()
+    with pytest.raises(moo.ActorRestarted):
+        dies.get(60)
+    over.set()
+    thread.join()
+    moo.get(sent, timeout=60)
+    numbers = handle.notes()
+    assert numbers == sorted(numbers) and len(numbers) > 0
 
 
 # -- stops -----------------------------------------------------------------

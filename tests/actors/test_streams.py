@@ -69,16 +69,6 @@ def test_a_stream_that_waits_for_its_consumer_blocks_nobody(spawn: Any) -> None:
         assert counter.echo(i) == i
 
 
-def test_the_death_of_the_producer_ends_the_stream(spawn: Any) -> None:
-    counter = spawn(Counter)
-    stream = counter.up_to(1_000_000)
-    assert next(stream) == 0
-    moo.kill(counter)
-    with pytest.raises(moo.ActorDied):
-        for _ in stream:
-            pass
-
-
 def test_a_stream_has_one_consumer_which_may_be_an_actor(
     spawn: Any, tmp_path: Path
 ) -> None:

@@ -160,39 +160,6 @@ def test_calls_of_siblings_end_with_the_cause(team: Any) -> None:
     assert again.get(timeout=20) == "1"  # the caller's word: it may run twice
 
 
-# -- who stays away --------------------------------------------------------
-
-
-@pytest.mark.parametrize("end", [moo.kill, moo.stop])
-def test_a_child_that_is_ended_on_purpose_stays_away(team: Any, end: Any) -> None:
-    _, (first, second) = team(2, strategy="one_for_all", max=0)
-    before = pid_of(second)
-    end(first)
-    with pytest.raises(moo.ActorDied):
-        first.ping()
-    assert pid_of(second) == before
-
-
-@pytest.mark.parametrize(
-    ("when", "code", "comes_back"),
-    [("on_failure", 0, False), ("on_failure", 1, True), ("never", 1, False)],
-)
-def test_a_child_may_be_allowed_to_end(
-    spawn: Any, log: Path, when: Any, code: int, comes_back: bool
-) -> None:
-    (one,), (other,) = members(1, log), members(1, log)
-    children = [one.options(restart=when), other]
-    supervisor = spawn(moo.Supervisor, children, strategy="one_for_all", max=1)
-    before = pid_of(supervisor.child(other))
-    error = supervisor.child(one).leave.remote(code).exception(timeout=20)
-    assert isinstance(error, moo.ActorDied)
-    assert isinstance(error, moo.ActorRestarted) == comes_back
-    if comes_back:
-        assert has_another_pid(supervisor.child(other), before)
-    else:
-        assert pid_of(supervisor.child(other)) == before
-
-
 # -- giving up -------------------------------------------------------------
 
 
@@ -240,25 +207,6 @@ def kill_labelled(label: str, number: int = signal.SIGKILL) -> None:
     (pid,) = [info.pid for info in moo.actors() if info.label == label]
     assert pid is not None
     os.kill(pid, number)
-
-
-def test_a_supervisor_that_is_killed_comes_back_with_its_children(
-    spawn: Any, log: Path
-) -> None:
-    children = members(3, log)
-    inner = moo.on(moo.Supervisor, name="inner").child(children)
-    outer = spawn(moo.Supervisor, [inner])
-    wait_until_started(outer)
-    handles = [outer.child(inner).child(one) for one in children]
-    before = [pid_of(handle) for handle in handles]
-    ref = handles[0].stay.remote()
-    kill_labelled("Supervisor:inner")
-    error = ref.exception(timeout=20)
-    assert isinstance(error, moo.ActorRestarted) and error.cause.kind == "owner"
-    for handle, old in zip(handles, before, strict=True):
-        assert has_another_pid(handle, old)
-    assert notes(log)[3:] == ["+0", "+1", "+2"]
-    assert outer.child(inner).children() == handles
 
 
 def test_a_supervisor_that_comes_back_knows_who_stays_away(

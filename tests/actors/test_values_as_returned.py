@@ -104,21 +104,6 @@ def test_each_stream_has_a_context_of_its_own(spawn: Callable[..., Any]) -> None
     assert handle.where()[3] == "0.33333"
 
 
-def test_map_sends_an_item_when_it_has_read_it(group: Callable[..., Any]) -> None:
-    @actor
-    class First:
-        def of(self, array: np.ndarray) -> int:
-            return int(array[0])
-
-    def refilled() -> Iterator[np.ndarray]:
-        buffer = np.zeros(1000)
-        for value in range(12):
-            buffer[:] = value
-            yield buffer
-
-    assert list(group(First, 2).map(First.of, refilled())) == list(range(12))
-
-
 @actor
 class Saved:
     """`left` and `right` are equal whenever no method runs."""
@@ -151,15 +136,8 @@ class Saved:
         self.left, self.right = state
 
 
-@actor
-class SavedInSync(Saved):
-    def __snapshot__(self) -> tuple[int, int]:  # type: ignore[override]
-        return self.left, self.right
-
-
-@pytest.mark.parametrize("cls", [Saved, SavedInSync])
-def test_snapshots_may_be_async_and_are_whole(cls: Any, session: Any) -> None:
-    handle = moo.on(cls, restart=moo.Restart(max=3)).spawn()
+def test_snapshots_may_be_async_and_are_whole(session: Any) -> None:
+    handle = moo.on(Saved, restart=moo.Restart(max=3)).spawn()
     for _ in range(3):
         refs = [handle.both.remote(20_000) for _ in range(3)]
         refs += [moo.submit(handle.one) for _ in range(3)]

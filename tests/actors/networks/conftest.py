@@ -17,7 +17,7 @@ from mooactor.tensors.network import Network
 from tests.actors.counter import Counter
 from tests.conftest import running_session
 
-for module in ("test_tensors", "test_ref_protocol"):
+for module in ("test_tensors",):
     pytest.register_assert_rewrite(f"tests.actors.{module}")
 
 # The quick run keeps to TCP: above the plane both go the same ways.

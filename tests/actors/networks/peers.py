@@ -74,10 +74,6 @@ class Peer:
         for i in range(n):
             yield np.full(SOME if i % 2 else 4, i, np.uint8)
 
-    def endless(self) -> Iterator[Any]:
-        while True:
-            yield self.make(BIG)
-
     def arriving(self) -> int:
         return int(moo.stats()["arriving"])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,19 +49,6 @@ def big_result(source: Any, pid: int) -> Iterator[Any]:
 # -- what goes on meanwhile ------------------------------------------------
 
 
-def test_calls_to_others_go_on_while_a_result_is_under_way(big_result, spawn, pid):
-    other = spawn(Peer)
-    assert other.echo(1) == 1
-    assert other.take(np.ones(SOME, np.uint8)) == 1
-    assert other.make(SOME)[0] == 1
-    assert not big_result.done()
-    called = threading.Event()  # though nobody waits
-    big_result.add_done_callback(lambda _: called.set())
-    os.kill(pid, signal.SIGCONT)
-    assert called.wait(PATIENCE_S)
-    assert big_result.get(PATIENCE_S).max() == 7
-
-
 def test_small_calls_to_the_same_actor_overtake_a_large_result(source):
     ref = source.make.remote(BIG)
     overtook = 0
@@ -82,29 +68,12 @@ def test_calls_and_items_keep_their_order_whatever_they_carry(source):
     assert eventually(nothing_left)
 
 
-def test_other_callers_do_not_wait_for_arguments_under_way(spawn, source, pid):
-    target = spawn(Peer)
-    start = lambda: source.give(target, BIG)  # noqa: E731
-    with under_way(pid, start, target.arriving):
-        assert target.take(np.ones(SOME, np.uint8)) == 1
-        assert target.echo(5) == 5
-        assert BIG not in target.sizes()
-        os.kill(pid, signal.SIGCONT)
-        assert eventually(lambda: BIG in target.sizes(), PATIENCE_S)
-
-
 # -- how it ends -----------------------------------------------------------
 
 
 def test_a_cancelled_call_ends_its_transfer(big_result):
     assert big_result.cancel()
     assert eventually(nothing_left)
-
-
-def test_a_closed_stream_ends_its_transfer(source, pid):
-    with under_way(pid, source.endless, arriving) as stream:
-        stream.close()
-        assert eventually(lambda: moo.stats()["arriving"] == 0)
 
 
 def test_a_killed_producer_fails_the_call_with_its_cause(big_result, source, pid):
@@ -114,16 +83,6 @@ def test_a_killed_producer_fails_the_call_with_its_cause(big_result, source, pid
     assert caught.value.delivered is True
     assert caught.value.cause is not None and caught.value.cause.signal == 9
     assert eventually(nothing_left)
-
-
-def test_a_killed_callers_job_is_dropped(spawn, source, pid):
-    target = spawn(Peer)
-    with under_way(pid, lambda: source.give(target, BIG), target.arriving):
-        before = target.sizes()
-        moo.kill(source)
-        assert eventually(lambda: not target.arriving() and not target.fetches())
-        assert target.sizes() == before
-        assert target.take(np.ones(SOME, np.uint8)) == 1
 
 
 # -- what is told of it ----------------------------------------------------

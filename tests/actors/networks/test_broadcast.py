@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ import mooactor as moo
 from tests.actors.counter import Counter
 from tests.actors.networks.conftest import warm_up
 from tests.conftest import eventually, running_session
-from tests.gates import wait_at
 from tests.processes import stop
 
 SIZE = 8 << 20
@@ -52,13 +50,6 @@ class Member:
 
     def total(self) -> int:
         return int(self.kept.sum(dtype=np.int64))
-
-    def take_and_wait(self, data: Any, path: str) -> int:
-        """Until there is a file of that name. It makes one, too, when it begins."""
-        first = self.take(data)
-        Path(path + "-begun").touch()
-        wait_at(path)
-        return first
 
     def forget(self) -> None:
         self.kept = None
@@ -150,16 +141,6 @@ def test_what_was_put_crosses_once_to_each_host(hosts):
     assert forgotten(members)
 
 
-def test_whoever_comes_later_gets_it_on_its_own_host(hosts):
-    ((first, second, third),) = hosts(1, 3)
-    ref = moo.put(data())
-    assert first.take(ref, scribble=True) == 3
-    first.forget()
-    assert second.take(ref) == third.take(ref) == 3
-    assert second.total() == 3 * SIZE
-    assert sum(fetched([first, second, third])) == SIZE
-
-
 def test_between_hosts_it_is_a_binary_tree(hosts):
     rows = hosts(5, 1)
     members = [row[0] for row in rows]
@@ -175,58 +156,18 @@ def test_between_hosts_it_is_a_binary_tree(hosts):
     assert forgotten(members)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_one_that_dies_is_replaced_whether_it_has_handed_on_or_not(hosts, when):
+def test_one_that_dies_is_replaced(hosts):
     ((first, second, third),) = hosts(1, 3)
     pid = first.pid()
     ref = moo.put(data())
-    if when == "after":
-        assert first.take(ref) == 3
-        moo.kill(first)
-        calls = [member.take.remote(ref) for member in (second, third)]
-    else:
-        stop(pid)
-        doomed = first.take.remote(ref)
-        calls = [member.take.remote(ref) for member in (second, third)]
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(moo.ActorDied):
-            doomed.get()
-        del doomed
+    stop(pid)
+    doomed = first.take.remote(ref)
+    calls = [member.take.remote(ref) for member in (second, third)]
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(moo.ActorDied):
+        doomed.get()
+    del doomed
     assert [call.get(timeout=20) for call in calls] == [3, 3]
     assert sum(fetched([second, third])) == SIZE
     del ref, calls
     assert forgotten([second, third])
-
-
-def test_one_hands_on_while_its_method_runs(hosts, tmp_path):
-    rows = hosts(3, 2)
-    first, *others = [member for row in rows for member in row]
-    gate = Path(tmp_path, "go on")
-    ref = moo.put(data())
-    running = first.take_and_wait.remote(ref, str(gate))
-    wait_at(f"{gate}-begun")
-    calls = [member.take.remote(ref) for member in others]
-    assert [call.get(timeout=20) for call in calls] == [3] * 5
-    assert not running.done()
-    gate.touch()
-    assert running.get(timeout=20) == 3
-    assert [sum(fetched(row)) for row in rows] == [SIZE] * 3
-    del ref, running, calls
-    assert forgotten([first, *others])
-
-
-def test_one_that_is_stopped_is_passed_over_and_gets_its_value_later(hosts):
-    rows = hosts(2, 3)
-    first, *others = [member for row in rows for member in row]
-    pid = first.pid()
-    stop(pid)
-    ref = moo.put(data())
-    calls = [member.take.remote(ref) for member in (first, *others)]
-    cancelled = others[0].take.remote(ref)
-    assert cancelled.cancel()  # gets its value, and forgets it
-    assert [call.get(timeout=20) for call in calls[1:]] == [3] * 5
-    os.kill(pid, signal.SIGCONT)
-    assert calls[0].get(timeout=20) == 3
-    assert first.total() == 3 * SIZE
-    del ref, calls, cancelled
-    assert forgotten([first, *others])

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The TCP engine between processes that are killed or stopped.
+ * The TCP engine and an importer that is killed while it connects, or stopped. For
+ * kills in mid transfer see test_remote.c.
  */
 #include "children.h"
 #include "tcp_fixture.h"
@@ -8,7 +9,6 @@
 #define MB ((size_t)1 << 20)
 #define BYTES (32 * MB)
 #define ROUNDS 15
-#define FETCHES 6
 
 static struct side me;
 static char *memory; /* the same in all processes */
@@ -29,21 +29,6 @@ static void make_memory(void)
     CHECK(memory);
     for (uint64_t i = 0; i < BYTES / 8; i++)
         memcpy(memory + 8 * i, &(uint64_t){i * 0x9e3779b97f4a7c15u}, 8);
-}
-
-/* Connect to whom we are told, and serve for ever. */
-static void play_owner(int socket, uint64_t id)
-{
-    struct mooi_address address;
-    struct mooi_tcp_link *link;
-
-    make_memory();
-    open_side(&me, id, NULL);
-    own(&me, 0, memory, BYTES);
-    hear(socket, &address, sizeof address);
-    CHECK(mooi_tcp_connect(me.engine, 1, &address, 1, &link) == MOO_OK);
-    await(&me, &me.ups, 1);
-    pause();
 }
 
 /* Say where we listen, and fetch for ever. */
@@ -84,73 +69,6 @@ static void check_nothing_is_left(void)
     mooi_tcp_statistics(me.engine, &now);
     CHECK(!now.links && !now.fetches && !now.asked);
     CHECK(count_of(&me, &me.sources) == count_of(&me, &me.sourced));
-}
-
-static void fetch_until_killed(pid_t child, int socket, char *into)
-{
-    struct wanted wanted[FETCHES];
-
-    for (int i = 0; i < FETCHES; i++)
-        CHECK(begin(&me, &wanted[i], 0, (uint64_t)i, i % 2 ? BYTES / 8 : 100,
-                    into + (size_t)i * BYTES / 8) == MOO_OK);
-    usleep((useconds_t)(random() % 15000)); /* anywhere within */
-    slay(child, socket);
-    for (int i = 0; i < FETCHES; i++) {
-        moo_err err = end(&wanted[i]);
-        CHECK(err == MOO_OK || err == MOO_EPEER);
-        if (err == MOO_OK)
-            CHECK(!memcmp(into + (size_t)i * BYTES / 8, memory + i,
-                          i % 2 ? BYTES / 8 : 100));
-    }
-}
-
-static void killed_owners_end_every_fetch_once(void)
-{
-    struct mooi_address address;
-    char *into = malloc(BYTES);
-    int files, threads;
-
-    CHECK(into);
-    open_side(&me, 1, NULL);
-    CHECK(mooi_tcp_addresses(me.engine, &address, 1) == 1);
-    files = entries("/proc/self/fd");
-    threads = entries("/proc/self/task");
-    for (int round = 1; round <= ROUNDS; round++) {
-        int socket;
-        pid_t child = start("owner", 100 + (uint64_t)round, &socket);
-        say(socket, &address, sizeof address);
-        await(&me, &me.ups, round);
-        fetch_until_killed(child, socket, into);
-        await(&me, &me.downs, round);
-        check_nothing_is_left();
-    }
-    CHECK_SOON(entries("/proc/self/fd") == files);
-    CHECK(entries("/proc/self/task") == threads);
-    close_side(&me);
-    free(into);
-}
-
-static void killed_importers_give_back_every_source(void)
-{
-    int files, threads;
-
-    open_side(&me, 1, NULL);
-    own(&me, 0, memory, BYTES);
-    files = entries("/proc/self/fd");
-    threads = entries("/proc/self/task");
-    for (int round = 1; round <= ROUNDS; round++) {
-        int socket, sources = count_of(&me, &me.sources);
-        pid_t child = start_importer(100 + (uint64_t)round, &socket);
-        await(&me, &me.ups, round);
-        await(&me, &me.sources, sources + 1 + (int)(random() % 30));
-        slay(child, socket);
-        await(&me, &me.downs, round);
-        CHECK(me.why == MOO_EPEER);
-        check_nothing_is_left();
-    }
-    CHECK_SOON(entries("/proc/self/fd") == files);
-    CHECK(entries("/proc/self/task") == threads);
-    close_side(&me);
 }
 
 static void peers_killed_while_they_connect_are_an_error_in_time(void)
@@ -211,11 +129,9 @@ int main(int count, char **arguments)
 
     threads = 2;
     if (count == 4)
-        return play(arguments, ALARM_S, play_owner, play_importer);
+        return play(arguments, ALARM_S, NULL, play_importer);
     make_memory();
     srandom((unsigned)getpid());
-    RUN(killed_owners_end_every_fetch_once);
-    RUN(killed_importers_give_back_every_source);
     RUN(peers_killed_while_they_connect_are_an_error_in_time);
     RUN(a_stopped_importer_costs_nothing_and_is_waited_for);
     CHECK(entries("/proc/self/fd") == files);

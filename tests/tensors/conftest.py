@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -207,32 +206,8 @@ def reader(new_process: Callable[..., GpuWorker]) -> GpuWorker:
     return new_process()
 
 
-def break_connections(most: int = 1 << 16) -> None:
-    """Shut TCP connections of this process down, as if somebody on the way had."""
-    copies = []
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):  # it was closed meanwhile
-            copy = os.dup(fd)  # the number may be another file's at any time
-            if stat.S_ISSOCK(os.fstat(copy).st_mode):
-                copies.append(socket.socket(fileno=copy))
-            else:
-                os.close(copy)
-    for copy in copies:
-        with copy, contextlib.suppress(OSError):  # it is not connected
-            tcp = copy.family in (socket.AF_INET, socket.AF_INET6)
-            if tcp and most and copy.getpeername():
-                copy.shutdown(socket.SHUT_RDWR)
-                most -= 1
-
-
 @contextlib.contextmanager
 def silence() -> Iterator[tuple[str, int]]:
     """An address where somebody accepts, and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()
-
-
-def slab_mappings() -> list[str]:
-    """The mappings of shared memory in this process."""
-    with open("/proc/self/maps") as maps:
-        return [line for line in maps if "mooactor-" in line]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -178,15 +177,6 @@ class GpuRole:
         ticket = self.plane.import_(descriptor)
         self.direct.copy(owner, self.uuid, source, ticket, 0, to, nbytes, 0)
         return digest(self.driver.read(0, to, nbytes))
-
-    def read_all_direct(self, owner: int, loans: list[Any], nbytes: int) -> list[bytes]:
-        """Read several, in as many threads."""
-        with ThreadPoolExecutor(len(loans)) as threads:
-            read = [
-                threads.submit(self.read_direct, owner, source, descriptor, nbytes)
-                for source, descriptor in loans
-            ]
-            return [one.result() for one in read]
 
     def statistics(self) -> dict[str, int]:
         return self.plane.statistics()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import gc
 import os
-import signal
 from collections.abc import Callable
 from pickle import PickleBuffer
 from typing import Any
@@ -22,12 +21,10 @@ import pytest
 import mooactor as moo
 from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, public, tickets
-from mooactor.tensors.cuda.direct import SLOT, WELL
+from mooactor.tensors.cuda.direct import WELL
 from mooactor.tensors.tickets import Source, Ticket
 from tests.conftest import eventually
 from tests.gates import wait_at
-from tests.processes import stop
-from tests.tensors.conftest import FABRIC
 from tests.tensors.cuda_worker import GpuWorker, digest, patterned
 from tests.tensors.worker import KEY
 
@@ -97,19 +94,6 @@ def test_it_is_tried_first_and_then_lent_again_and_again(lender, reader, directo
     assert eventually(lambda: held(lender) == 0)
 
 
-@pytest.mark.slow
-def test_loans_of_all_sizes_arrive_also_several_at_once(lender, reader):
-    try_it(lender, reader)
-    for nbytes in (1, SLOT - 1, SLOT, 3 * SLOT + 7):
-        lent = loan(lender, reader, 1, nbytes)
-        assert read(reader, lender, lent, nbytes) == digest(patterned(1, nbytes))
-    nbytes = 2 * SLOT + 1
-    loans = [loan(lender, reader, value, nbytes) for value in range(4)]
-    found = reader.call("read_all_direct", lender.id, loans, nbytes)
-    assert found == [digest(patterned(value, nbytes)) for value in range(4)]
-    assert eventually(lambda: held(lender) == 0)
-
-
 # -- where it cannot be ---------------------------------------------------
 
 
@@ -122,18 +106,6 @@ def answered(lender: GpuWorker, reader: GpuWorker, **changes: Any) -> tuple[str,
     return what, why
 
 
-@pytest.mark.slow
-def test_what_a_fabric_does_not_take_is_staged(new_process, lender, reader):
-    poor = new_process(TEST_GPU_MEMORY="1")
-    for _ in range(2):
-        what, why, _ = lend(poor, reader)
-        assert what == "staged"
-        assert f"{FABRIC} was not opened for memory of GPUs" in why
-    what, why = answered(lender, poor)
-    assert what == "staged"
-    assert "was not opened for memory of GPUs" in why
-
-
 def test_a_probe_that_fails_costs_nothing_else(new_process, lender, reader):
     def wrong_key(probe: Any) -> Any:
         return probe.source._replace(key=probe.source.key ^ 0x5A5A)
@@ -144,32 +116,6 @@ def test_a_probe_that_fails_costs_nothing_else(new_process, lender, reader):
     assert lender.call("route", reader.id) == "ofi"
     other = answered(lender, new_process(), pattern=lambda _: bytes(16))
     assert other == ("staged", "read other memory")
-
-
-@pytest.mark.slow
-def test_after_a_read_that_failed_the_owner_stages(lender, reader):
-    try_it(lender, reader)
-    source, descriptor = loan(lender, reader)
-    wrong = source._replace(key=source.key ^ 0x5A5A)
-    with pytest.raises((ActorUnavailable, ActorDied)) as caught:
-        read(reader, lender, (wrong, descriptor))
-    assert eventually(lambda: held(lender) == 0)
-    if isinstance(caught.value, ActorUnavailable):
-        assert "MOOACTOR_GPUDIRECT=0" in str(caught.value)
-        what, why, _ = lend(lender, reader)
-        assert what == "staged"
-        assert why.startswith("a read failed: ")
-
-
-@pytest.mark.slow
-def test_a_full_pool_means_staging(new_process, reader):
-    lender = new_process(MOOACTOR_CUDA_POOL=str(4 * MB))
-    try_it(lender, reader)
-    loans = [loan(lender, reader, n, 2 * MB) for n in range(2)]
-    assert lend(lender, reader, 3)[0] == "staged"
-    assert read(reader, lender, loans[1], 2 * MB) == digest(patterned(1, 2 * MB))
-    assert eventually(lambda: held(lender) == 1)
-    assert lend(lender, reader, 3)[0] == "loan"
 
 
 # -- sudden ends ----------------------------------------------------------
@@ -190,19 +136,6 @@ def test_a_killed_lender_is_an_error_at_once(lender, reader):
     with pytest.raises(ActorDied, match=r"send `tensor.cpu\(\)`"):
         read(reader, lender, lent)
     assert reader.call("statistics")["fetches"] == 0
-
-
-@pytest.mark.slow
-def test_who_froze_is_an_error_and_then_tried_again(lender, reader):
-    try_it(lender, reader)
-    lent = loan(lender, reader)
-    stop(lender.pid)
-    with pytest.raises(ActorDied, match="froze"):
-        read(reader, lender, lent)
-    os.kill(lender.pid, signal.SIGCONT)
-    try_it(lender, reader)
-    lent = loan(lender, reader, 5)
-    assert read(reader, lender, lent) == digest(patterned(5, MB))
 
 
 # -- through the data plane and actors ------------------------------------
@@ -287,18 +220,6 @@ class Adder:
     def make(self, nbytes: int) -> Any:
         self.made = Lent(nbytes)
         return self.made
-
-
-@pytest.mark.slow
-def test_tickets_travel_in_calls_alone_and_beside_other_data(fabric):
-    with moo.init(transport="ofi"):
-        adder = moo.spawn(Adder)
-        lent = Lent(4 * MB)
-        other = np.ones(MB, np.uint8)
-        assert adder.add(lent) == (4 * MB, 0)
-        assert adder.add(lent, other, other) == (4 * MB, 2 * MB)
-        assert adder.make(3 * MB) == 3 * MB
-        assert eventually(lambda: not lent.is_held())
 
 
 def test_one_to_an_actor_that_is_killed_comes_back(fabric, tmp_path):

@@ -25,14 +25,6 @@ MB = 1 << 20
 TRANSPORTS = ("shm", "tcp", slow("ofi"))
 
 
-def test_bytes_arrive_as_they_were(new_plane):
-    sender, receiver = new_plane(), new_plane()
-    for nbytes in (1, 4095, 4096, 4097, 1 << 16, 3 * MB + 5):
-        sent = os.urandom(nbytes)
-        assert bytes(receiver.import_(sender.export(sent, receiver.process_id))) == sent
-        assert eventually(lambda: sender.statistics()["used"] == 0)
-
-
 @pytest.mark.parametrize(
     "buffer",
     [
@@ -52,57 +44,6 @@ def test_every_kind_of_buffer_is_taken(plane, buffer):
         else bytes(memoryview(buffer).cast("B"))
     )
     assert bytes(plane.import_(plane.export(buffer, plane.process_id))) == expected
-
-
-def test_the_receiver_writes_for_itself_only(plane, worker):
-    shared = plane.share(bytes(MB))
-    for _ in range(2):
-        worker.call("keep", plane.export(shared, worker.id))
-        worker.call("write", 5, 77)
-        assert worker.call("read", 5) == 77
-        assert shared[5] == 0
-    assert plane.statistics()["exports_copied"] == 0
-
-
-def test_shared_memory_is_sent_without_a_copy(plane, worker):
-    memory = plane.empty_buffer(4 * MB)
-    memory[0] = 1
-    for _ in range(3):
-        worker.call("keep", plane.export(memory, worker.id))
-    assert plane.statistics()["bytes_copied"] == 0
-    memory[0] = 2  # not seen by those who have it, seen by the next
-    assert worker.call("read", 0) == 1
-    assert worker.call("keep", plane.export(memory, worker.id))[0] == 2
-    assert plane.statistics()["bytes_copied"] == 4 * MB
-
-
-def test_received_memory_is_passed_on_without_a_copy_unless_written_to(
-    plane, new_worker, transport
-):
-    first, second = new_worker(), new_worker()
-    first.call("keep", plane.export(b"\x05" * MB, first.id))
-    descriptor, copies = first.call("pass_on", second.id)
-    assert copies == 0
-    assert second.call("keep", descriptor) == b"\x05" * 16
-    first.call("write", 0, 6)
-    descriptor, copies = first.call("pass_on", second.id)
-    assert copies == 1
-    assert second.call("keep", descriptor) == b"\x06" + b"\x05" * 15
-    first.call("drop")
-    # On one host its owner passes it on, between hosts it has become the first's.
-    # (The owner's thread takes in what readers gave back: it may not have run yet.)
-    leases = int(transport == "shm")
-    assert eventually(lambda: plane.statistics()["leases"] == leases)
-
-
-def test_memory_may_come_back_to_its_owner(plane, worker):
-    worker.call("keep", plane.export(b"\x05" * MB, worker.id))
-    descriptor, copies = worker.call("pass_on", plane.process_id)
-    back = plane.import_(descriptor)
-    assert copies == 0
-    assert back[:3] == b"\x05\x05\x05"
-    back[0] = 9
-    assert worker.call("read", 0) == 5
 
 
 def test_the_lease_ends_with_the_last_user_of_the_memory(plane):
@@ -176,14 +117,6 @@ def test_a_forked_child_gets_one_clear_error(worker):
     assert "forked child" in worker.call("forked_child_says")
 
 
-def test_without_the_key_there_is_no_contact(new_plane):
-    ours, stranger = new_plane(), new_plane(key=b"some other key")
-    descriptor = stranger.export(b"secret", ours.process_id)
-    assert stranger.statistics()["peers"] == 0  # it cannot even find the socket
-    assert ours.statistics()["owners"] == 0
-    stranger.revoke(descriptor)
-
-
 def test_others_must_not_be_able_to_enter_the_directory(tmp_path, new_id):
     tmp_path.chmod(0o755)
     with pytest.raises(PermissionError, match="mode 0700"):
@@ -214,27 +147,6 @@ def test_a_closed_plane_refuses_work_and_keeps_its_buffers(plane, worker, transp
     assert made[0] == 8
     received[0] = 9
     assert transport != "shm" or worker.call("statistics")["leases"] >= 1
-
-
-def test_nothing_appears_in_dev_shm(plane, worker):
-    before = os.listdir("/dev/shm")
-    worker.call("keep", plane.export(bytes(MB), worker.id))
-    assert os.listdir("/dev/shm") == before
-
-
-def test_a_group_of_receivers_shares_one_copy(plane, new_worker, transport):
-    workers: list[Worker] = [new_worker() for _ in range(3)]
-    shared = plane.share(np.full(3 * MB, 4, np.uint8))
-    for worker in workers:
-        assert worker.call("keep", plane.export(shared, worker.id))[0] == 4
-    del shared
-    assert plane.statistics()["bytes_copied"] == 3 * MB
-    if transport == "shm":
-        assert plane.statistics()["blocks"] == 1
-        assert plane.statistics()["leases"] == 3
-    for worker in workers:
-        worker.call("drop")
-    assert eventually(lambda: plane.statistics()["used"] == 0)
 
 
 def test_sharing_what_is_shared_copies_nothing(plane, worker):
@@ -271,3 +183,29 @@ def in_a_cycle(function: Callable[..., object], *arguments: object) -> None:
         function(*arguments)
     except ActorDied as error:
         error.itself = error  # type: ignore[attr-defined]
+
+
+# -- deaths ----------------------------------------------------------------
+
+
+def test_a_killed_receivers_memory_comes_back_if_a_forked_child_of_it_lives_on(
+    plane, victim
+):
+    victim.call("keep", plane.export(bytes(MB), victim.id))
+    plane.export(bytes(MB), victim.id)  # it never looks at this one
+    child = victim.call("forked_child_lives_on")
+    victim.kill()
+    try:
+        assert eventually(lambda: plane.statistics()["used"] == 0)
+        with pytest.raises(ActorDied, match="is gone"):
+            plane.export(bytes(MB), victim.id)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_discarding_after_the_owners_death_is_no_error(plane, victim):
+    descriptor = victim.call("make", 7, MB, plane.process_id)
+    other = victim.call("make", 7, MB, plane.process_id)
+    plane.discard(descriptor)
+    victim.kill()
+    plane.discard(other)

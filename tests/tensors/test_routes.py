@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from mooactor import ActorDied, ActorUnavailable
-from mooactor.tensors import DataPlane, network
+from mooactor import ActorUnavailable
+from mooactor.tensors import DataPlane
 from mooactor.tensors.network import Network
-from tests.conftest import eventually
-from tests.tensors.conftest import break_connections, silence
+from tests.tensors.conftest import silence
 from tests.tensors.endpoints import OFI, SHM, Endpoint
-from tests.tensors.worker import KEY, Worker
+from tests.tensors.worker import KEY
 
 MB = 1 << 20
 ALL = ("shm", "ofi", "tcp")
@@ -160,23 +159,6 @@ def test_nothing_in_common_is_one_clear_error(elsewhere):
     assert here.statistics()["used"] == 0
 
 
-@pytest.mark.slow
-def test_a_process_that_is_long_in_opening_its_fabric_is_waited_for(
-    directory, new_plane, new_id, tmp_path
-):
-    if any("headers" in line for line in network.probe_fabric()[1]):
-        pytest.skip("built without libfabric")
-    library = tmp_path / "libfabric.so"
-    os.mkfifo(library)  # to load it takes as long as we like
-    here, settings = new_plane(transports=["tcp"]), {"TEST_TRANSPORTS": "ofi,tcp"}
-    later = Worker(directory, new_id(), MOOACTOR_LIBFABRIC=str(library), **settings)
-    descriptor = here.export(b"first", later.id)
-    with open(library, "wb"):  # it has begun; nothing is given up after two seconds
-        assert not eventually(lambda: here.statistics()["used"] == 0, 4.0)
-    assert later.call("keep", descriptor) == b"first"
-    later.close()
-
-
 def test_an_address_of_another_process_or_of_nobody_is_passed_over(elsewhere):
     here, there, stranger = elsewhere(), elsewhere(), elsewhere()
     endpoint = Endpoint.read(there.endpoint())
@@ -203,33 +185,6 @@ def test_where_nobody_answers_the_error_says_what_was_tried(elsewhere):
 
 
 @pytest.mark.slow
-def test_who_was_met_and_does_not_answer_any_more_is_not_called_dead(elsewhere):
-    """Nor is it waited for before anything is sent, and later all goes on."""
-    here, there = elsewhere(), elsewhere()
-    assert introduced(here, there)
-    with silence() as address:
-        endpoint = Endpoint.read(there.endpoint()).changed(addresses=(address,))
-        here.introduce(there.process_id, endpoint)
-        break_connections()
-        assert eventually(lambda: here.route(there.process_id)[0] is None)
-        unseen = here.export(bytes(MB), there.process_id, wait=False)
-        assert here.is_remote(unseen)
-        with pytest.raises(ActorUnavailable, match="did not answer"):
-            here.export(bytes(MB), there.process_id)
-        here.introduce(there.process_id, there.endpoint())
-    assert eventually(lambda: exports(here, there))
-    assert arrives(here, there)
-
-
-def exports(here: DataPlane, there: DataPlane) -> bool:
-    try:
-        here.revoke(here.export(b"x", there.process_id))
-    except (ActorUnavailable, ActorDied):
-        return False
-    return True
-
-
-@pytest.mark.slow
 def test_who_waits_for_an_owner_that_cannot_call_is_told_both_addresses(new_plane):
     here, there = new_plane(transports=["tcp"]), new_plane(transports=["tcp"])
     with silence() as address:
@@ -241,33 +196,6 @@ def test_who_waits_for_an_owner_that_cannot_call_is_told_both_addresses(new_plan
     for plane in (here, there):
         ((ip, port),) = Endpoint.read(plane.endpoint()).addresses
         assert f"{ip}:{port}" in str(caught.value)
-
-
-@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
-def test_an_ipv6_address_alone_is_enough(elsewhere):
-    try:
-        here, there = elsewhere(bind="::1"), elsewhere(bind="::1")
-    except OSError:
-        pytest.skip("this machine has no IPv6")
-    assert [ip for ip, _ in Endpoint.read(there.endpoint()).addresses] == ["::1"]
-    assert introduced(here, there)
-
-
-def test_another_key_is_not_let_in(elsewhere, new_id):
-    there = elsewhere()
-    with tempfile.TemporaryDirectory(prefix="moo-plane-") as directory:
-        stranger = DataPlane(directory, new_id(), b"another key", Network(tuple(ALL)))
-        stranger.introduce(there.process_id, there.endpoint())
-        with pytest.raises(ActorUnavailable, match="key"):
-            stranger.export(bytes(MB), there.process_id)
-        stranger.close()
-    assert there.statistics()["links"] == 0
-
-
-@pytest.mark.parametrize("names", [[], ["ib"], ["tcp", "ib"]])
-def test_unknown_transports_are_refused(directory, new_id, names):
-    with pytest.raises(ValueError, match="shm, ofi, tcp"):
-        DataPlane(directory, new_id(), KEY, Network(tuple(names)))
 
 
 def test_what_is_no_address_is_refused(directory, new_id):

@@ -164,18 +164,6 @@ class Network:
             self._nft(host, "delete table inet loss").check_returncode()
             self._losing.discard(host)
 
-    def why_none_lost(self) -> str | None:
-        """Why `lose` cannot be had here, or None."""
-        host = self.hosts[0]
-        try:
-            tried = self._nft(host, _LOSS.format(whose='iifname "lo"', permille=0))
-        except FileNotFoundError:
-            return "random loss needs `nft` (package nftables)"
-        if tried.returncode:
-            return f"this kernel has no random loss: {tried.stderr.strip()[:100]}"
-        self._nft(host, "delete table inet loss")
-        return None
-
     def mend(self) -> None:
         """Everything is whole again."""
         for source, target in list(self._swallowed):

@@ -3,13 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import random
-import re
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,154 +16,11 @@ import pytest
 from mooactor.cli import main
 from mooactor.cli.host import _News
 from mooactor.control import secret
-from mooactor.control.channel import Channel
 from mooactor.control.messages import encode
-from mooactor.control.node import Node
 from mooactor.control.reach import Reach
 from mooactor.host.addresses import Address
 from mooactor.host.driver_joins import reach_of
-from mooactor.host.members import (
-    TO_BROKER,
-    Announce,
-    ListBrokers,
-    ListMembers,
-    Refusal,
-    StandBy,
-    Still,
-    Watch,
-)
 from tests.cluster.clusters import Cluster, Command
-from tests.conftest import at_best
-from tests.processes import stop
-
-NOBODY = "tcp://127.0.0.1:1"
-DRIVER = """
-import os, sys
-import time
-import mooactor as moo
-
-began = time.monotonic()
-try:
-    with moo.init(sys.argv[1]):
-        print("joined", flush=True)
-except moo.MooError as error:
-    print(f"{type(error).__name__}: {error}", flush=True)
-    if "timed" in os.environ:
-        print(time.monotonic() - began)
-"""
-
-
-class Refuser:
-    """A broker that takes nobody."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.refused = 0
-        self.node = Node(cluster.key.secret)
-        self.node.accept = lambda channel: self
-        cluster.nodes.append(self.node)
-
-    def handle(self, channel: Channel, data: bytes) -> None:
-        if isinstance(TO_BROKER.decode(data), Announce):
-            self.refused += 1
-            channel.post(Refusal("install something else"))
-
-    def channel_closed(self, channel: Channel, why: str) -> None: ...
-
-
-def driver(
-    cluster: Cluster,
-    *brokers: str,
-    key: secret.Key | None = None,
-    **variables: str,
-) -> Command:
-    own = {"MOOACTOR_KEY_FILE": (key or cluster.key).source, **variables}
-    words = [sys.executable, "-c", DRIVER, ",".join(brokers)]
-    return cluster.command(words=words, **own)
-
-
-def said_by(cluster: Cluster, program: Command) -> str:
-    """The output of a driver, in the end."""
-    assert cluster.until(lambda: program.ended, 60), program.text()
-    assert program.wait() == 0, program.text()
-    return "".join(program.out)
-
-
-@pytest.mark.slow
-def test_a_broker_that_refuses_does_not_speak_for_the_others(cluster: Cluster) -> None:
-    broker, address = cluster.broker()
-    refuser = Refuser(cluster)
-    stop(broker.process.pid)  # so that it answers last
-    program = driver(cluster, refuser.node.address, address)
-    assert cluster.until(lambda: refuser.refused)
-    broker.process.send_signal(signal.SIGCONT)
-    assert said_by(cluster, program) == "joined\n"
-    said = said_by(cluster, driver(cluster, NOBODY, refuser.node.address))
-    assert said.startswith(f"VersionMismatch: the broker at {refuser.node.address}")
-    assert "install something else" in said
-
-
-@pytest.mark.slow
-def test_the_name_of_one_broker_may_be_gone_with_its_machine(cluster: Cluster) -> None:
-    _, address = cluster.broker()
-    gone = "tcp://nowhere.invalid:4431"
-    assert said_by(cluster, driver(cluster, gone, address)) == "joined\n"
-    words = ("--name", "h", "--key-file", cluster.key.source)
-    host = cluster.command("host", "--join", f"{gone},{address}", *words)
-    assert cluster.until(lambda: "joined" in host.text()), host.text()
-    said = said_by(cluster, driver(cluster, gone, "tcp://nowhere.invalid:4432"))
-    assert f"there is no way to the broker at {gone} (" in said
-    assert "tcp://nowhere.invalid:4432 (" in said
-
-
-@pytest.mark.slow
-def test_a_driver_says_what_it_waits_for_and_leaves_the_broker_its_port(
-    cluster: Cluster,
-) -> None:
-    first = first_of_free_ports(4)
-    address = f"tcp://127.0.0.1:{first}"
-    own = {"MOOACTOR_BIND": "127.0.0.1", "MOOACTOR_PORTS": f"{first}-{first + 3}"}
-    program = driver(cluster, address, **own)
-    assert cluster.until(lambda: program.err), program.text()
-    (line,) = program.err
-    assert line.startswith(f"mooactor: waiting for a broker at {address}")
-    assert re.search(r" within 2\.7 s: nothing listens there\), for 1\d s more$", line)
-    cluster.broker(listen=address)
-    assert said_by(cluster, program) == "joined\n"
-
-
-@pytest.mark.slow
-def test_a_driver_with_another_key_is_told_which_it_has_and_from_where(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    broker, address = cluster.broker()
-    other = secret.make(str(tmp_path / "other"))
-    said = said_by(cluster, driver(cluster, NOBODY, address, key=other))
-    keys = f"{cluster.key.fingerprint}, and this side {other.fingerprint}"
-    assert said == (
-        f"AuthError: no way in at {address}: it holds another key, {keys}: copy the "
-        "broker's key file here, or restart the broker with this one; the key here is "
-        f"{other}\n"
-    )
-    assert broker.err[1:] == [
-        "mooactor broker: a program on 127.0.0.1 holds another key, "
-        f"{other.fingerprint}, and is not let in; the key here is {cluster.key}\n"
-    ]
-
-
-@pytest.mark.quiet
-def test_another_key_is_known_within_two_seconds(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    _, address = cluster.broker()
-    other = secret.make(str(tmp_path / "other"))
-
-    def attempt() -> float:
-        said = said_by(cluster, driver(cluster, address, key=other, timed="1"))
-        assert said.startswith("AuthError")
-        return float(said.split()[-1])
-
-    assert at_best(attempt, 2.0)
-
 
 # -- hosts -----------------------------------------------------------------------
 
@@ -251,54 +103,7 @@ def test_a_host_whose_name_is_taken_ends_unless_it_has_joined_any_broker(
     assert ("stop" in said) == (news.refusal is not None) == (joined == "never")
 
 
-@pytest.mark.slow
-def test_a_host_says_that_it_is_no_broker(cluster: Cluster) -> None:
-    _, broker = cluster.broker()
-    h = host(cluster, broker, cluster.key)
-    assert cluster.until(lambda: h.out), h.text()
-    said = (Announce(b""), Still(), ListMembers(1), Watch(), StandBy("x"))
-    for message in (*said, ListBrokers()):
-        channel, recorder = cluster.visit(address_of(cluster, broker))
-        channel.post(message)
-        assert cluster.until(lambda r=recorder: r.closed)
-        assert recorder.closed == ["this is a host, no broker"]
-    assert h.signal() == 0
-    assert not any("a session ends" in line for line in h.err), h.text()
-
-
 # -- ports -----------------------------------------------------------------------
-
-
-def first_of_free_ports(count: int) -> int:
-    """The first of several ports in a row that are free, and below those that Linux
-    gives to outgoing connections: one that has just ended would keep its port."""
-    while True:
-        first = random.randrange(21000, 31000)
-        with contextlib.ExitStack() as taken, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                taken.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
-
-
-def address_of(cluster: Cluster, broker: str) -> str:
-    """The host's."""
-    said = cluster.ask("status", "--connect", broker, "--json").out[0]
-    (row,) = json.loads(said)["hosts"]
-    return str(row["address"])
-
-
-@pytest.mark.slow
-def test_a_host_leaves_the_ports_of_its_brokers_to_them(cluster: Cluster) -> None:
-    first = first_of_free_ports(4)
-    brokers = [f"tcp://127.0.0.1:{first + number}" for number in (0, 2)]
-    where = ("--ports", f"{first}-{first + 3}", "--bind", "127.0.0.1")
-    words = ("host", "--name", "h", "--join", ",".join(brokers), *where)
-    with socket.create_server(("127.0.0.1", first + 1)):
-        h = cluster.command(*words, "--key-file", cluster.key.source)
-        assert cluster.until(lambda: said_of(h, "no broker")), h.text()
-        cluster.broker(listen=brokers[1])
-        assert cluster.until(lambda: h.out), h.text()
-        assert address_of(cluster, brokers[1]) == f"tcp://127.0.0.1:{first + 3}"
 
 
 def test_ports_that_are_the_brokers_are_none_for_others(

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import glob
-import ipaddress
 import os
 import socket
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.cli import main
-from mooactor.control import addresses, secret
+from mooactor.control import secret
 from mooactor.tensors import interfaces
 from tests.cluster.clusters import Command, clean_environment
 from tests.conftest import eventually
@@ -159,39 +157,6 @@ def test_with_the_local_key_every_process_listens_on_the_loopback_interface(
         with pytest.raises(moo.ActorDied) as caught:
             wide.pid()
         assert "AuthError: there is no key for ::" in str(caught.value.cause)
-
-
-@pytest.mark.slow
-def test_with_a_key_processes_listen_where_the_host_and_the_program_were_told(
-    outer: tuple[str, str],
-    config: Path,
-    command: Callable[..., Command],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    name, address = outer
-    secret.make(str(config / "mooactor" / "key"))
-    broker = command("broker", "--listen", f"{name}:0").out[0].split()[-1]
-    assert broker.startswith(addresses.form(address, ""))
-    words = ("host", "--join", broker, "--name", "b", "--bind", name)
-    command(*words, MOOACTOR_HOST_ID="b")
-    outside = as_the_kernel_writes(address)
-    monkeypatch.setenv("MOOACTOR_BIND", name)
-    with moo.init(broker, transport="shm,tcp"):
-        assert moo.on(Listener, host="b").spawn().pid() != os.getpid()
-        us = [process.pid for process in Process.of(os.getpid()).family()]
-        assert {where for pid in us for where in listening(pid)} == {outside}
-    monkeypatch.setenv("MOOACTOR_BIND", "*")
-    with moo.init(broker, transport="shm,tcp"):
-        far = moo.on(Listener, host="b").spawn()
-        assert set(listening(far.pid())) == {outside}
-        assert set(listening(os.getpid())) <= {"0" * 8, "0" * 32}
-
-
-def as_the_kernel_writes(address: str) -> str:
-    """In words of four bytes, each as a number of this machine."""
-    packed = ipaddress.ip_address(address).packed
-    words = struct.unpack(f"={len(packed) // 4}I", packed)
-    return "".join(f"{word:08X}" for word in words)
 
 
 def listening(pid: int) -> Iterator[str]:

@@ -75,24 +75,6 @@ def test_status_has_hosts_sessions_and_actors_wherever_they_are(here):
         assert eventually(lambda: set(hosts_shown(here)) == {"a", "b", "d"})
 
 
-def test_logs_shows_the_newest_lines_of_an_actor_also_after_its_death(here):
-    with moo.init(local=False, logs=False):
-        handle = on("b", name="parrot").spawn()
-        for number in range(99):
-            handle.say(f"{number}" + "x" * 60_000)
-        handle.say("THE LAST LINE")
-        moo.kill(handle)
-
-        def shown():
-            return command(here, "logs", "parrot")[1].splitlines()
-
-        assert eventually(lambda: shown()[-1:] == ["THE LAST LINE"])
-        assert len(shown()) == 100
-        code, _, error = command(here, "logs", "nobody")
-        assert code == 1
-        assert "no session has an actor called 'nobody'" in error
-
-
 def test_logs_of_several_actors_tell_them_apart(here):
     with moo.init(logs=False):
         hosts = ["b", "b", "d"]

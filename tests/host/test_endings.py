@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from mooactor.host.ending import Awaited
 from mooactor.host.session import Session, current_session
 from tests.conftest import eventually
 from tests.gates import wait_at
-from tests.marks import slow
 from tests.process import programs
 from tests.processes import Process
 
@@ -94,11 +92,6 @@ def out(tmp_path: Path) -> Path:
 # -- what is waited for ----------------------------------------------------
 
 
-def in_a_block(tell: Callable[[], None]) -> None:
-    with moo.init():
-        tell()
-
-
 @moo.actor
 class Sleeps:
     """Says so by a file, and stays; the actors that it spawns are its own."""
@@ -111,22 +104,10 @@ class Sleeps:
         return moo.spawn(Sleeps)
 
 
-ENDS: dict[str, Callable[[Any], None]] = {
-    "called moo.shutdown()": lambda running: moo.shutdown(grace=0),
-    "was interrupted (Ctrl-C)": lambda running: running.__exit__(
-        KeyboardInterrupt, None, None
-    ),
-    "left its `with moo.init()` block": lambda running: running.__exit__(
-        ValueError, None, None
-    ),
-}
-
-
-@pytest.mark.parametrize("how", [*[*ENDS][:1], *map(slow, [*ENDS][1:])])
 def test_calls_that_the_end_cuts_short_die_of_it_and_not_of_a_stop(
-    how: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    running = moo.init()
+    moo.init()
     actor = moo.spawn(Sleeps)
     owned, stopped = actor.spawn(), moo.spawn(Sleeps)
     moo.stop(stopped)
@@ -137,7 +118,7 @@ def test_calls_that_the_end_cuts_short_die_of_it_and_not_of_a_stop(
     ]
     assert eventually(lambda: all(path.exists() for path in paths))
     assert "stopped by moo.stop" in str(stopped.sleep.remote("").exception())
-    ENDS[how](running)
+    moo.shutdown(grace=0)
     for ref in refs:
         error = ref.exception(timeout=20)
         if isinstance(error, moo.ActorUnavailable):  # the end was quicker than the news
@@ -146,26 +127,18 @@ def test_calls_that_the_end_cuts_short_die_of_it_and_not_of_a_stop(
         assert isinstance(error, moo.ActorDied) and error.cause is not None
         assert error.cause.kind == "owner"
         assert f"(pid {os.getpid()} on host " in str(error.cause.owner)
-        assert str(error.cause) == f"its session has ended: {error.cause.owner} {how}"
+        did = f"{error.cause.owner} called moo.shutdown()"
+        assert str(error.cause) == f"its session has ended: {did}"
 
 
-def by_an_error(tell: Callable[[], None]) -> None:
-    with contextlib.suppress(LookupError), moo.init():
-        tell()
-        raise LookupError
-
-
-@pytest.mark.parametrize("end", [in_a_block, slow(by_an_error)])
 def test_what_was_told_runs_before_the_end(
-    out: Path, end: Any, capfd: pytest.CaptureFixture[str]
+    out: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def tell() -> None:
+    with moo.init():
         warm_up()
         keeps = moo.spawn(Keeps, str(out))
         for _ in range(TELLS):
             keeps.add.tell()
-
-    end(tell)
     assert out.read_text() == str(TELLS)
     assert capfd.readouterr().err == ""
 
@@ -193,9 +166,8 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("last", [slow(""), "1 / 0"], ids=["ends", "fails"])
-def test_the_end_of_the_program_waits_as_well(tmp_path: Path, last: str) -> None:
-    program = PROGRAM + f"    for _ in range({TELLS}): keeps.add.tell()\n    {last}\n"
+def test_the_end_of_the_program_waits_as_well(tmp_path: Path) -> None:
+    program = PROGRAM + f"    for _ in range({TELLS}): keeps.add.tell()\n    1 / 0\n"
     done = programs.run(programs.write(tmp_path / "main.py", program))
     assert (tmp_path / "out").read_text() == str(TELLS), done.stderr
     assert "mooactor" not in done.stderr

@@ -17,7 +17,6 @@ import mooactor as moo
 from mooactor.host import leftovers
 from mooactor.host.eventloop import EventLoop
 from tests.conftest import eventually
-from tests.marks import slow
 from tests.processes import Process
 
 DAEMON = """
@@ -102,48 +101,6 @@ def none_of(processes):
     return not any(process.is_running() for process in processes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [Driver.end, Driver.kill])
-def test_nothing_of_a_session_that_ends_is_left(here, how):
-    driver = Driver(here)
-    how(driver)
-    assert eventually(lambda: none_of([driver.actor, *driver.others]))
-
-
-@pytest.mark.slow
-def test_nothing_is_left_of_actors_that_were_killed_before_their_session_ends(here):
-    driver = Driver(here, "input(); moo.kill(starts); print(flush=True); input()")
-    driver.process.stdin.write(b"\n")
-    driver.process.stdin.flush()
-    driver.process.stdout.readline()
-    assert not driver.actor.is_running()
-    assert all(process.is_running() for process in driver.others)
-    driver.end()
-    assert eventually(lambda: none_of(driver.others))
-
-    driver = Driver(here)
-    os.kill(driver.actor.pid, 9)
-    assert eventually(lambda: not driver.actor.is_running())
-    in_session, without_mark, *more = driver.others
-    driver.end()
-    assert eventually(lambda: none_of([in_session, *more]))
-    without_mark.kill()  # nothing tells whose it is: it would end with the host
-
-
-@pytest.mark.slow
-def test_a_host_that_is_killed_leaves_nothing_with_a_mark(here):
-    stays = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    driver = Driver(here)
-    in_session, without_mark, *more = driver.others
-    here.members["a"].kill()
-    assert eventually(lambda: none_of([driver.actor, in_session, *more]))
-    without_mark.kill()  # nothing tells whose it is
-    driver.kill()
-    assert stays.poll() is None
-    stays.kill()
-    stays.wait()
-
-
 ALONE = """
 import mooactor as moo
 from mooactor.host.session import current_session
@@ -156,8 +113,7 @@ input()
 """
 
 
-@pytest.mark.parametrize("killed", [slow("agent"), "agent and driver"])
-def test_an_agent_of_a_driver_that_is_killed_leaves_nothing_with_a_mark(killed):
+def test_an_agent_and_its_driver_that_are_killed_leave_nothing_with_a_mark():
     driver = subprocess.Popen(
         [sys.executable, "-c", ALONE],
         stdin=subprocess.PIPE,
@@ -168,11 +124,9 @@ def test_an_agent_of_a_driver_that_is_killed_leaves_nothing_with_a_mark(killed):
     directory = Path(os.fsdecode(words[0]))
     agent, actor, *others = map(running, map(int, words[1:]))
     in_session, without_mark, *more = others
-    if killed == "agent and driver":
-        os.kill(driver.pid, signal.SIGSTOP)  # so that neither sees the other's end
+    os.kill(driver.pid, signal.SIGSTOP)  # so that neither sees the other's end
     agent.kill()
-    if killed == "agent and driver":
-        driver.kill()
+    driver.kill()
     assert eventually(lambda: none_of([agent, actor, in_session, *more]))
     assert eventually(lambda: not directory.exists())
     without_mark.kill()  # nothing tells whose it is

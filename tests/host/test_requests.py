@@ -23,7 +23,6 @@ from mooactor.process.protocol import REQUESTS, ListActors
 from mooactor.tensors.network import Network
 from tests.actors.counter import Counter
 from tests.conftest import eventually, leaked, resources
-from tests.control.test_fuzz import mutate
 from tests.control.test_messages import value
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "8"))
@@ -193,16 +192,6 @@ class Floods:
         line.settimeout(20.0)  # not blocking: the two share that, too
         return line
 
-    def frames(self, seed: int, count: int) -> None:
-        """Frames whose bodies are mutated requests."""
-        rng, line = random.Random(seed), self._socket()
-        for _ in range(count):
-            message = request(rng, [])
-            if message["type"] in ("Spawn", "Stopping", "Failed", "Ready"):
-                continue
-            body = mutate(rng, encode(message))
-            line.sendall(len(body).to_bytes(4, "little") + b"\0" + body)
-
     def rubbish(self, seed: int) -> None:
         """Bytes without a head that makes sense."""
         self._socket().sendall(b"\xff" * 5 + random.Random(seed).randbytes(5000))
@@ -217,16 +206,6 @@ class Floods:
 
     def ping(self) -> str:
         return "pong"
-
-
-def test_mutated_frames_cost_nobody_else_anything(bystander: Bystander) -> None:
-    floods = moo.spawn(Floods)
-    for seed in range(SEED, SEED + 4):
-        try:
-            floods.frames.options(timeout=30)(seed, 500)
-        except moo.ActorDied:  # a mutated request may have killed it: its own line
-            floods = moo.spawn(Floods)
-    assert bystander.is_well()
 
 
 def test_a_line_that_makes_no_sense_ends_only_its_own_process(

@@ -24,7 +24,6 @@ from tests.processes import Process
 
 pytestmark = pytest.mark.slow
 
-GIB = 1 << 30
 OFFER = ("--num-cpus", "4", "--memory", "8GiB")
 # It holds what its argument says, in one actor on the host.
 HOLDER = """
@@ -36,12 +35,6 @@ on = moo.on(Holds, host="b", **eval(sys.argv[1]))
 handle = on.spawn()
 handle.pid()
 """
-# The holdings of one program, the request of another, and the rest, in words.
-HELD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"num_cpus": 3}, {"num_cpus": 2}, "1 CPU"),
-    ({"num_gpus": 1}, {"num_gpus": 2}, "1 GPU"),
-    ({"memory": 6 * GIB}, {"memory": 3 * GIB}, "2 GiB"),
-]
 
 
 class Holds:
@@ -105,28 +98,6 @@ def row() -> dict[str, Any]:
 def all_is_free() -> bool:
     found = row()
     return all(found["free"][kind] == found[kind] for kind in found["free"])
-
-
-@pytest.mark.parametrize("killed", [False, True], ids=["ends", "is killed"])
-def test_what_one_program_has_another_gets_once_that(
-    holder: Callable[..., Program], killed: bool
-) -> None:
-    for held, asked, free in HELD:
-        other = holder(**held)
-        actor = Process.of(int(other.ask("handle.pid()")))
-        on = moo.on(Holds, **asked)
-        said = f"reserved now, free is b: {free};"
-        with pytest.raises(moo.PlacementError, match=said):
-            on.spawn()
-
-        other.close() if killed else other.end()
-
-        assert eventually(all_is_free), row()
-        mine = on.spawn()
-        assert mine.pid()
-        assert eventually(lambda actor=actor: not actor.is_running())
-        moo.kill(mine)
-        assert eventually(all_is_free), row()
 
 
 def test_no_device_and_no_core_is_given_to_both(holder: Callable[..., Program]) -> None:

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import re
 import subprocess
 import sys
-import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,27 +143,6 @@ def test_an_unread_pipe_holds_up_nobody_and_lines_are_counted(
     assert found[-1] == LINES - 1
     assert len(found) + count_of_lost(text) == LINES
     assert count_of_lost(text) > 0
-
-
-@pytest.mark.slow
-def test_a_terminal_that_shows_nothing_holds_nobody_up(tmp_path: Path) -> None:
-    master, slave = pty.openpty()
-    termios.tcflow(slave, termios.TCOOFF)  # as Ctrl-S does
-    kept = os.dup(slave)
-    program = Program(tmp_path, slave, lines=300)
-    try:
-        assert eventually(program.done.exists)
-        assert program.spawns_and_hears_of_deaths()
-        termios.tcflow(kept, termios.TCOON)
-        text = ""
-        while not re.search(r"\) 299 x{990}\r$", text, re.MULTILINE):
-            text += os.read(master, 1 << 16).decode()
-        assert numbers(text.replace("\r", "")) == list(range(300))
-        program.end()
-    finally:
-        program.close()
-        os.close(kept)
-        os.close(master)
 
 
 @pytest.mark.parametrize("at_once", [1, 300])

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,8 +20,6 @@ from tests.process import programs
 from tests.processes import Process, stop
 
 psutil = pytest.importorskip("psutil")
-
-SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "8"))
 
 pytestmark = pytest.mark.usefixtures("no_session")
 
@@ -80,15 +76,6 @@ def actors_until_used(spare: Any, at_once: int = 1) -> list[int]:
         if spare.pid in pids:
             return pids
     raise AssertionError(f"{spare} is not among {pids}")
-
-
-def family() -> set[str]:
-    """The names of this session's processes, zombies too, but for the agent's."""
-    found = set()
-    for process in agent_of(os.getpid()).children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            found.add(process.name())
-    return found
 
 
 @pytest.fixture
@@ -257,32 +244,3 @@ def test_what_is_imported_later_is_in_the_next_actor_too(modules: Path) -> None:
         assert running is not None
         running.preload.append("comes_late")
         assert "comes_late" in moo.spawn(Sees).modules()
-
-
-def test_zygotes_killed_at_random_moments_lose_no_actor() -> None:
-    rng = random.Random(SEED)
-    with session():
-        counters: list[Any] = []
-        for _ in range(8):
-            counters += moo.on(Counter).group(3, len(counters))
-            time.sleep(rng.random() * 0.02)  # any moment of their start
-            for zygote in zygotes():
-                zygote.kill()
-        got = [c.add.options(timeout=40).remote(1) for c in counters]
-        assert moo.get(got) == [i // 3 * 3 + 1 for i in range(24)], f"seed {SEED}"
-
-
-def test_actors_killed_at_random_moments_of_their_start_are_gone() -> None:
-    rng = random.Random(SEED)
-    with session():
-        for _ in range(20):
-            counter = moo.on(Counter, restart=moo.Restart(max=2)).spawn()
-            time.sleep(rng.random() * 0.03)  # any moment of its start
-            moo.kill(counter)
-            with pytest.raises(moo.ActorDied, match=r"moo\.kill"):
-                counter.add()
-        assert moo.actors() == []
-        # One that was killed before it had a pid is killed when it has one.
-        assert eventually(
-            lambda: family() <= {"moo-zygote", "moo-spare", "moo-janitor"}
-        )

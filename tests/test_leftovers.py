@@ -120,26 +120,6 @@ def test_a_test_that_leaves_processes_fails_and_the_next_one_does_not(
     assert dead(left)
 
 
-@pytest.mark.slow  # so does this
-@pytest.mark.parametrize("method", ["signal", "thread"])
-def test_what_a_test_started_dies_when_its_time_is_over(
-    inner: Callable[..., Inner], method: str
-) -> None:
-    run = inner(WAITS, "--timeout=10", f"--timeout-method={method}")
-    left = run.left()
-    assert "Timeout" in run.end()
-    assert dead(left)
-
-
-@pytest.mark.slow
-def test_what_a_test_started_dies_with_ctrl_c(inner: Callable[..., Inner]) -> None:
-    run = inner(WAITS)
-    left = run.left()
-    run.process.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in run.end()
-    assert dead(left)
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_what_a_test_started_dies_when_the_run_is_killed(
     inner: Callable[..., Inner], how: signal.Signals

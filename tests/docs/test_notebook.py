@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Notebooks: cells of a real kernel block, await and are interrupted."""
+"""Notebooks: cells of a real kernel block and await."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,8 @@ pytest.importorskip("nbformat", reason="needs ipykernel and nbclient")
 pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
 
+import nbclient
 import nbformat
-
-from tests.docs.kernels import Kernel, begin, client, story
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
@@ -25,6 +25,20 @@ pytestmark = [
     pytest.mark.usefixtures("kernels"),
 ]
 
+COUNTER = """
+import asyncio
+import mooactor as moo
+
+@moo.actor
+class Counter:
+    def __init__(self): self.total = 0
+    def add(self, n=1):
+        self.total += n
+        return self.total
+    def up_to(self, n): yield from range(n)
+    async def twice(self, n): return 2 * n
+"""
+BEGIN = "moo.init(); counter = moo.spawn(Counter)"
 BLOCKING = """
 assert counter.add() == 1
 assert counter.add.remote().get() == 2
@@ -82,25 +96,24 @@ assert counter.add(0) == before  # nothing was sent
 END = "moo.shutdown()"
 
 
-def run_in_a_notebook(directory: Path, *cells: str) -> None:
-    """The cells, after the first ones; an error in one is raised here."""
-
-    async def told(kernel: Kernel) -> None:
-        await begin(kernel)
-        for cell in cells:
-            await kernel.run(cell)
-
-    story(directory, told)
+def run(notebook: Any, directory: Path) -> Any:
+    """Its cells in a kernel that works in `directory`; an error in one is raised."""
+    resources = {"metadata": {"path": str(directory)}}
+    client = nbclient.NotebookClient(notebook, timeout=60, resources=resources)
+    return asyncio.run(client.async_execute())
 
 
 def test_cells_block_and_await_like_a_script(tmp_path: Path) -> None:
-    run_in_a_notebook(tmp_path, BLOCKING, AWAITING, MIXED, REFUSED, END)
+    notebook = nbformat.v4.new_notebook()
+    for cell in (COUNTER, BEGIN, BLOCKING, AWAITING, MIXED, REFUSED, END):
+        notebook.cells.append(nbformat.v4.new_code_cell(cell))
+    run(notebook, tmp_path)
 
 
 @pytest.mark.slow
 def test_the_notebook_of_the_examples_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    done = asyncio.run(client(notebook, tmp_path).async_execute())
+    done = run(notebook, tmp_path)
     values = [o["data"]["text/plain"] for c in done.cells for o in c.get("outputs", [])]
     assert values == [
         "[0, 1, 4, 9, 16]",

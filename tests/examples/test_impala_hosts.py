@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +13,8 @@ import pytest
 
 import mooactor as moo
 from impala import Display, session
-from tests.clusters import Cluster, cluster, network
-from tests.examples.conftest import EXAMPLE, ROOT, flags_of
+from tests.clusters import Cluster, network
+from tests.examples.conftest import ROOT, flags_of
 from tests.processes import Process
 
 REPORTS = 5
@@ -92,23 +89,3 @@ def test_a_host_that_joins_during_training_gets_its_share_of_actors(
     assert interrupted.is_set()
     steps = [row["step"] for row in display.rows]
     assert steps == sorted(set(steps))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_the_program_joins_a_cluster_trains_and_plays_there(tmp_path: Path) -> None:
-    settings = {"env": "CartPole-v1", "run_dir": tmp_path, "total_steps": 20_000}
-    settings |= {"eval": True, "eval_games": 6}
-    with cluster("bc", driver="a") as hosts:
-        words = [*hosts.network.on("a"), sys.executable, str(EXAMPLE)]
-        done = subprocess.run(
-            [*words, *flags_of(settings | {"connect": hosts.address})],
-            env=environment(hosts),
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"on \d+ cores on 3 hosts: \d+ actors of \d+ envi", done.stdout)
-    assert "trained policy: return" in done.stdout
-    assert "random policy: return" in done.stdout

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +21,6 @@ import mooactor as moo
 from impala import Display, Run, flatten
 from impala.settings import flag
 from mooactor.rl import load_checkpoint
-from tests.conftest import eventually
 from tests.examples.conftest import flags_of, metrics
 from tests.marks import slow, soak
 from tests.processes import Process
@@ -132,39 +130,6 @@ def test_what_a_checkpoint_counts_is_in_the_metrics_when_it_is_saved(
         assert written[-1] == steps and len(written) == len(set(written))
 
 
-class Saboteur(Display):
-    """Kills an environment actor at the third report; again if it had nothing to do."""
-
-    def __init__(self) -> None:
-        super().__init__("sabotage", 1)
-        self.rows: list[Any] = []
-        self.killed: list[int] = []
-
-    def show(self, row: Any) -> None:
-        self.rows.append(row)
-        if len(self.rows) >= 3 and not row["lost_calls"]:
-            self.killed.append(actor_pids()[0])
-            os.kill(self.killed[-1], signal.SIGKILL)
-
-
-def actor_pids() -> list[int]:
-    rows = [row for host in moo.hosts() for row in host["actors"]]
-    return [row["pid"] for row in rows if row["label"].startswith("Actor")]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_killed_actor_is_replaced_and_training_goes_on(
-    impala: ModuleType, runtime: None, tmp_path: Path
-) -> None:
-    saboteur = Saboteur()
-    progress = train(impala, tmp_path, TINY | {"total_steps": 50_000}, saboteur)
-    assert progress.steps >= 50_000
-    assert saboteur.rows[-1]["lost_calls"] > 0
-    assert eventually(lambda: len(actor_pids()) == 2)
-    assert not {*saboteur.killed} & {*actor_pids()}
-
-
 @pytest.mark.slow
 def test_ctrl_c_saves_and_resume_goes_on(
     start: Callable[..., Any],
@@ -230,41 +195,6 @@ def test_help_explains_every_flag(
     assert len(names) > 30
     for name in names:
         assert flag(name) in printed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--record",), "^--record: CartPole-v1 cannot be drawn: pygame.*pip install"),
-        (("--connect", "tcp://"), "tcp://"),
-    ],
-)
-def test_what_cannot_be_done_is_said_before_training(
-    refused: Callable[..., str], tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
-    if words == ("--record",) and find_spec("pygame") is not None:
-        pytest.skip("pygame can draw it")
-    printed = refused(*FLAGS, *words, "--run-dir", tmp_path / "run")
-    assert re.search(said, printed), printed
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_an_environment_that_fails_is_named_and_can_be_gone_on_without(
-    run: Callable[..., str],
-    tmp_path: Path,
-) -> None:
-    env = "tests.examples.odd_envs:Raises-v0"
-    settings = ("--env", env, "--total-steps", 30_000, "--seed", 3)
-    printed = run(*settings, "--run-dir", tmp_path / "ends", code=1)
-    assert re.search(f"{env}, environment [0-9]+ of its batch, failed", printed)
-    assert "KeyError: 'the track is gone'" in printed
-    assert printed.splitlines()[-1] == "--restart-environments goes on without it"
-    run(*settings, "--run-dir", tmp_path / "goes on", "--restart-environments")
-    rows = metrics(tmp_path / "goes on")
-    assert int(rows[-1]["step"]) >= 30_000
-    assert all(float(row["loss"]) == float(row["loss"]) for row in rows)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.rl import RESTART, Supply
+from mooactor.rl import Supply
 from mooactor.rl.supply import is_away
 from tests.conftest import eventually
 from tests.gates import wait_at
@@ -183,27 +183,6 @@ def test_it_gives_up_on_an_actor_that_stays_away(start: Start) -> None:
         with pytest.raises(moo.ActorDied, match="signal 9"):
             while True:
                 take(supply)
-
-
-@pytest.mark.slow
-def test_an_actor_may_die_as_often_as_it_likes_if_it_plays_in_between(
-    start: Start,
-) -> None:
-    supply, _ = start(1, 2, restart=RESTART)
-    supply.publish.tell(1, "play once")
-    born = [take(supply)["born"]]
-    while born[-1] < 12:
-        born.append(take(supply)["born"])
-    assert born == sorted(born)  # unrolls of each life, one after the other
-
-
-@pytest.mark.slow
-def test_an_actor_that_only_dies_ends_the_run(start: Start) -> None:
-    supply, _ = start(1, 2, restart=RESTART)
-    supply.publish.tell(1, "die")
-    with pytest.raises(moo.ActorRestarted, match="signal 9"):
-        while True:
-            take(supply)
 
 
 def test_an_error_of_an_environment_is_raised_and_not_tried_again(

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import secrets
+import weakref
 from typing import Any
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope
 from mooactor.control.complaints import was_interrupted
 from mooactor.control.links import Link
-from mooactor.process.calls import context
+from mooactor.process.calls import BLOCKING, context
 from mooactor.process.loops import blocks_a_loop
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.broadcast import Broadcaster
@@ -18,7 +19,7 @@ from mooactor.process.objects.future import Future
 from mooactor.process.objects.handovers import Handovers, placed
 from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.payloads import Payloads
-from mooactor.process.objects.table import Stored
+from mooactor.process.objects.table import LARGE, Stored, size_of
 
 
 class CalleeGone(Exception):
@@ -39,6 +40,8 @@ class Arguments:
         self._payloads = payloads
         self._handovers = handovers
         self._broadcaster = broadcaster
+        # Large ones for another host, until all calls with them have ended.
+        self._latest: weakref.ref[Stored] | None = None
 
     def encode(
         self,
@@ -46,10 +49,12 @@ class Arguments:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         flags: int,
-        again: bool,
+        waits: int,
+        future: Future,
     ) -> tuple[bytes, int, Unsent]:
         """The payload of a call to the actor of `link`, `flags` with those that say
-        what is in it, and what it lends. `again`: the call is sent a second time.
+        what is in it, and what it lends. `waits`: as in its form. `future`: its result;
+        with a request, it is sent a second time.
 
         Raises:
           TypeError: an argument cannot be pickled.
@@ -81,6 +86,17 @@ class Arguments:
         if not (buffers or refs or borrowing):
             return data, flags, NOTHING
         unsent, target = Unsent(), link.process_id
+        again = future.request is not None
+        alone = waits == BLOCKING or again or refs or borrowing.laid_out
+        if not alone and self._goes_far(buffers, target):
+            if borrowing.defines:  # another callee may lack the definitions
+                borrowing = Borrowing(self._payloads.borrows)
+                whole = (args, kwargs) if kwargs else args
+                data, buffers = borrowing.note(codec.encode, whole)
+            stored = self._in_common(data, buffers, borrowing)
+            future.listen(stored.end_of_call)
+            payload, more, unsent = self.prepared(stored, link)
+            return payload, flags | more, unsent
         try:
             if buffers:
                 data = self._attached(link, data, buffers, again)
@@ -112,6 +128,29 @@ class Arguments:
             ) from None
         except errors.ActorDied:
             raise CalleeGone from None
+
+    def _goes_far(self, buffers: codec.Buffers, target: int) -> bool:
+        """Whether they are large, and for a process of another host to which there is
+        contact: a failure of that is an error of the call."""
+        return (
+            size_of(buffers) >= LARGE
+            and self._broadcaster.host_of(target) is not None
+            and self._payloads.plane.route(target)[0] is not None
+        )
+
+    def _in_common(
+        self, data: bytes, buffers: codec.Buffers, borrowing: Borrowing
+    ) -> Stored:
+        """Those of a call that is under way, if they are the same: each host gets them
+        once, as those of a group's call."""
+        stored = None if self._latest is None else self._latest()
+        if stored is None or not stored.is_same(data, buffers):
+            flags = envelope.ARGUMENTS
+            stored = Stored(
+                self._payloads, data, buffers, borrowing, alone=True, flags=flags
+            )
+            self._latest = weakref.ref(stored)
+        return stored
 
     def prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int, Unsent]:
         """The payload and the flags of a call with arguments that `prepare` encoded,

@@ -156,9 +156,8 @@ class Caller:
                 payload, more, unsent = self._arguments.prepared(prepared, link)
                 flags |= more | envelope.KWARGS
             else:
-                again = future.request is not None
                 payload, flags, unsent = self._arguments.encode(
-                    link, args, kwargs, flags, again
+                    link, args, kwargs, flags, waits, future
                 )
         except errors.ActorUnavailable as error:
             self._refuse(link, future, error)

@@ -184,6 +184,23 @@ def on_its_own_host(cast: Cast) -> None:
     assert cast.a.sum(ref) == cast.a2.sum_of([ref]) == [7]
 
 
+def argument_of_plain_calls(cast: Cast) -> None:
+    array = np.full(SIZE, 4, np.uint8)
+    refs = [cast.group[i % 4].sum.remote(array) for i in range(8)]
+    assert moo.get(refs) == [[4]] * 8
+
+
+def argument_that_changes(cast: Cast) -> None:
+    array, refs = np.full(SIZE, 4, np.uint8), []
+    shared = moo.empty(SIZE, "uint8")
+    shared[:] = 4
+    for i in range(4):
+        array[0] = shared[0] = i
+        refs.append(cast.group[i % 2].sum.remote(array))
+        refs.append(cast.group[2].sum.remote(shared))
+    assert moo.get(refs) == [[i] for i in range(4) for _ in "ab"]
+
+
 PATTERNS: dict[Callable[[Cast], None], tuple[int, int]] = {
     read: (1, 0),
     read_late: (1, 1),
@@ -199,6 +216,8 @@ PATTERNS: dict[Callable[[Cast], None], tuple[int, int]] = {
     streamed: (0, 0),
     to_a_group: (0, 0),
     on_its_own_host: (0, 0),
+    argument_of_plain_calls: (0, 2),
+    argument_that_changes: (0, 8),
 }
 
 

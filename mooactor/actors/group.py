@@ -320,6 +320,8 @@ class GatheredRef(Ref[list[R]]):
 
     __slots__ = ("parts",)
 
+    gathers = True
+
     def __init__(self, runtime: Runtime, refs: Sequence[Ref[R]]) -> None:
         super().__init__(runtime, f"{len(refs)} calls")
         self.parts: Sequence[Ref[R]] = refs

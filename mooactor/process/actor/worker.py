@@ -482,8 +482,9 @@ class Worker(Replies):
             self.parts.values.forget(token)
 
         def value(x: Any) -> Any:
-            stands_in = isinstance(x, bodies.Placeholder)
-            return values[x.token].unwrap() if stands_in else x
+            if isinstance(x, bodies.Placeholder):
+                return values[x.token].unwrap()
+            return list(map(value, x)) if type(x) is bodies.Placeholders else x
 
         return tuple(map(value, args)), {k: value(v) for k, v in kwargs.items()}
 

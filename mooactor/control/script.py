@@ -92,19 +92,19 @@ _lock = threading.RLock()
 
 
 class _PickleFor(threading.local):
-    """The receiver that this thread pickles for: a process, None if that is not known
+    """The receivers that this thread pickles for: processes, none if they are not known
     yet, and a set for the keys that the table has."""
 
-    target: int | None = None
+    targets: tuple[int, ...] = ()
     sent: set[str] | None = None
-    met = False  # definitions, some of which the target may have had
+    met = False  # definitions, some of which the targets may have had
 
     def replace(
-        self, target: int | None, sent: set[str] | None
-    ) -> tuple[int | None, set[str] | None]:
+        self, targets: tuple[int, ...], sent: set[str] | None
+    ) -> tuple[tuple[int, ...], set[str] | None]:
         """Set both; returns what they were."""
-        before = self.target, self.sent
-        self.target, self.sent = target, sent
+        before = self.targets, self.sent
+        self.targets, self.sent = targets, sent
         return before
 
 
@@ -153,10 +153,8 @@ def lost(process_id: int, *, for_good: bool) -> None:
         _state.given.pop(actor_of(process_id), None)
 
 
-def _known(process_id: int | None) -> tuple[Set[str], ...]:
+def _known(process_id: int) -> tuple[Set[str], ...]:
     """The keys of what a process has."""
-    if process_id is None:
-        return ()
     given = _state.given.get(actor_of(process_id), frozenset())
     return given, _state.sent.get(process_id, frozenset())
 
@@ -240,10 +238,10 @@ def _install(row: Definition, value: Any) -> None:
 
 
 class Table:
-    """All that the receiver of a pickle may lack."""
+    """All that a receiver of a pickle may lack."""
 
-    def __init__(self, known: tuple[Set[str], ...]) -> None:
-        self._known = known
+    def __init__(self, targets: tuple[int, ...]) -> None:
+        self._known = [_known(target) for target in targets]
         self.rows: dict[str, Definition] = {}
         self._names: dict[str, str] = {}  # of globals: the function that refers to it
         self._imports: dict[str, None] = {}
@@ -262,8 +260,9 @@ class Table:
         return key
 
     def _has(self, key: str) -> bool:
-        """Whether the receiver does."""
-        return any(key in keys for keys in self._known)
+        """Whether all receivers do; not if they are not known."""
+        known = self._known
+        return bool(known) and all(any(key in one for one in each) for each in known)
 
     def _data_of(self, value: Any) -> bytes:
         stream = io.BytesIO()
@@ -285,7 +284,7 @@ class Table:
             self._imports[module.__name__] = None
 
     def __bool__(self) -> bool:
-        """Whether the receiver lacks anything."""
+        """Whether a receiver lacks anything."""
         return bool(self.rows or self._names)
 
     def pack(self, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
@@ -391,7 +390,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _table(self) -> Table:
         if self.table is None:
             pickle_for.met = True
-            self.table = Table(_known(pickle_for.target))
+            self.table = Table(pickle_for.targets)
         return self.table
 
     def by_value(self, obj: Any) -> Any:

@@ -178,13 +178,19 @@ class Arguments:
         return payload, flags, unsent
 
     def prepare(
-        self, label: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        label: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        receivers: tuple[int, ...],
     ) -> Stored | None:
         """Encode the arguments of a call to several actors once; None if each call
-        has to encode them for itself, because there are Refs among them."""
-        if any(isinstance(arg, Future) for arg in (*args, *kwargs.values())):
+        has to encode them for itself, because it is the only one, or there are Refs
+        among them."""
+        refs = any(isinstance(arg, Future) for arg in (*args, *kwargs.values()))
+        if refs or len(receivers) == 1:
             return None
-        borrowing = Borrowing(self._payloads.borrows)
+        borrowing = Borrowing(self._payloads.borrows, *receivers)
         try:
             data, buffers = borrowing.note(codec.encode, (args, kwargs))
         except errors.MooError:
@@ -195,7 +201,9 @@ class Arguments:
             what = borrowing.note(codec.find_unpicklable, args, kwargs)
             raise _unpicklable(what, label, error) from error
         flags = envelope.ARGUMENTS
-        return Stored(self._payloads, data, buffers, borrowing, flags=flags)
+        stored = Stored(self._payloads, data, buffers, borrowing, flags=flags)
+        stored.receivers = receivers if borrowing.defines else None
+        return stored
 
 
 def _unpicklable(what: str, label: str, error: Exception) -> TypeError:

@@ -152,7 +152,7 @@ class Caller:
         try:
             if not args and not kwargs:
                 flags |= envelope.EMPTY
-            elif prepared is not None:
+            elif prepared is not None and prepared.serves(target):
                 payload, more, unsent = self._arguments.prepared(prepared, link)
                 flags |= more | envelope.KWARGS
             else:

@@ -239,8 +239,9 @@ ONCE = """
         def none(self, config): pass
         def die(self): os.kill(os.getpid(), signal.SIGKILL)
     class Middle:
-        def __init__(self, reader):
-            self.reader, self.tables, pack = reader, 0, script.Table.pack
+        def __init__(self, *readers):
+            self.reader, self.tables, pack = readers[0], 0, script.Table.pack
+            self.group = moo.Group(readers)
             def counted(table, *args):
                 self.tables += 1
                 return pack(table, *args)
@@ -250,24 +251,33 @@ ONCE = """
             for _ in range(times):
                 found = getattr(self.reader, method)(Config(1.0))
             return found, self.tables - before
+        def run_group(self, times):
+            before = self.tables
+            for _ in range(times):
+                found = self.group.call(Reader.value, Config(1.0)).get()
+            return found, self.tables - before
     if __name__ == "__main__":
         with moo.init():
             reader = moo.on(Reader, restart=moo.Restart(max=3)).spawn()
-            middle = moo.spawn(Middle, reader)
+            middle = moo.spawn(Middle, reader, moo.spawn(Reader))
             for method, result in (("value", 5.0), ("none", None)):
                 found, tables = middle.run(method, 20)
                 assert found == result and tables <= 2 * (method == "value"), tables
+            found, tables = middle.run_group(20)
+            assert found == [5.0, 5.0] and tables <= 2, tables
             try:
                 reader.die()
             except moo.ActorDied:
                 pass
             while True:
                 try:
-                    found, tables = middle.run("value", 20)
+                    found, tables = middle.run_group(20)
                     break
                 except moo.ActorDied:
                     pass
-            assert found == 5.0 and tables <= 2, tables
+            assert found == [5.0, 5.0] and tables <= 2, tables
+            found, tables = middle.run("value", 20)
+            assert found == 5.0 and not tables, tables
 """
 
 

@@ -90,6 +90,8 @@ class Stored:
         self.of_call = of_call
         self.alone = alone
         self.flags = flags
+        #: Those of whom each has the script's definitions that this needs; None: all.
+        self.receivers: tuple[int, ...] | None = None
         self._data = data
         self._payloads = payloads
         self._plane: DataPlane | None = payloads.plane
@@ -106,6 +108,10 @@ class Stored:
             and len(self._buffers) == len(buffers)
             and all(map(plane.is_same, self._buffers, buffers))
         )
+
+    def serves(self, process_id: int) -> bool:
+        """Whether that process can read it."""
+        return self.receivers is None or process_id in self.receivers
 
     def end_of_call(self) -> None:
         """A listener that keeps this until the call with it has ended."""

@@ -16,7 +16,6 @@ Only the consumer's own thread sends, so a consumer that stops stops everything.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import (
     AsyncIterator,
@@ -701,6 +700,8 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
 
     async def _arrival(self, refs: list[Ref[Any]]) -> None:
         """Sleep, on the running loop, until one of them is done."""
+        import asyncio
+
         event, arrived = self._runtime.poller.event()
         awaited = [one for ref in refs for one in ref.missing()]
         for one in awaited:

@@ -32,7 +32,7 @@ from mooactor.process.system import MOUNT_PROC, why_no_proc
 from mooactor.tensors.network import Network
 from mooactor.times import GRACE_S, KILLED_S
 
-PRELOADABLE = ("numpy", "torch")
+PRELOADABLE = ("numpy", "torch", "mooactor.learner.group")
 _AGENT = (
     "import sys; sys.path[:] = sys.argv[2].split(':'); "
     "from mooactor.host.agent import main; main(*map(int, sys.argv[1::2]))"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import zmq
+import zmq.utils.monitor
 
 from mooactor.control import curve, strangers
 from mooactor.control.keys import new_session_key

@@ -78,21 +78,6 @@ static void reads_of_all_sizes_bring_the_right_bytes(void)
     end_pair(&pair);
 }
 
-static void many_reads_at_once_do_not_mix(void)
-{
-    enum { READS = 100 };
-    static struct reading reading[READS];
-    const size_t bytes = 300 * 1000;
-    struct pair pair = new_pair(READS * bytes, 2);
-
-    for (size_t i = 0; i < READS; i++)
-        begin_part(&pair, i * bytes, bytes, &reading[i]);
-    for (size_t i = 0; i < READS; i++)
-        CHECK(result_of(&pair, &reading[i]) == MOO_OK);
-    check_bytes(&pair.place, 0, READS * bytes, 2);
-    end_pair(&pair);
-}
-
 /* ---- what fails ---- */
 
 /* A large read of which some is here. */
@@ -118,18 +103,6 @@ static void end_in_vain(struct pair *pair)
 {
     CHECK(!look(pair->fabric).reads && !look(pair->fabric).asked);
     end_reader(pair);
-}
-
-static void a_peer_killed_in_mid_transfer_is_an_error(void)
-{
-    struct reading reading;
-    struct pair pair;
-
-    patience_ms = 3000;
-    pair = begin_in_vain(&reading, 3);
-    kill_owner(&pair.owner);
-    CHECK(result_of(&pair, &reading) == MOO_EPEER);
-    end_in_vain(&pair);
 }
 
 /* Where the network card itself answers, a stopped process is no obstacle. */
@@ -201,76 +174,6 @@ static void reads_from_a_peer_that_is_forgotten_end(void)
     kill_owner(&pair.owner);
 }
 
-/* Read from `good`, all the time until a read from `silent` has failed. */
-static void read_beside_a_silent_one(struct pair *silent, struct pair *good)
-{
-    enum { READS = 4 };
-    const size_t each = good->place.bytes / READS;
-    struct reading lost, reading[READS];
-    unsigned cuts = look(good->fabric).cuts;
-
-    CHECK(read_now(silent, 0, MB) == MOO_OK);
-    stop_it(&silent->owner);
-    patience_ms = 300;
-    begin_part(silent, 0, silent->place.bytes, &lost);
-    patience_ms = 60000;
-    while (!has_ended(&lost)) {
-        memset(good->place.memory, 0, good->place.bytes);
-        for (size_t i = 0; i < READS; i++)
-            begin_part(good, i * each, each, &reading[i]);
-        for (size_t i = 0; i < READS; i++)
-            CHECK(result_of(good, &reading[i]) == MOO_OK);
-        check_bytes(&good->place, 0, good->place.bytes, 8);
-    }
-    CHECK(await_read(&lost) == MOO_ETIMEOUT);
-    CHECK(look(good->fabric).cuts == cuts + 1);
-}
-
-/* A read that cannot be ended does no harm to those that can go on. Nor does
- * the last resort: the endpoint is closed while answers of a peer that is well
- * are half received; libfabric 1.17.0 crashes if nothing is done before. */
-static void the_reads_of_others_survive_a_cut(void)
-{
-    enum { ROUNDS = 4 };
-    struct owner owner[ROUNDS];
-    struct pair silent, good;
-
-    if (has_hardware())
-        return;
-    for (int round = 0; round < ROUNDS; round++)
-        owner[round] = start_owner(MB, 7);
-    good = new_pair(32 * MB, 8);
-    silent.fabric = good.fabric;
-    silent.place = new_place(silent.fabric, MB);
-    for (int round = 0; round < ROUNDS; round++) {
-        good.fabric->rough = round > 0;
-        silent.owner = owner[round];
-        await_owner(&silent.owner);
-        silent.peer = connect_to(silent.fabric, &silent.owner);
-        read_beside_a_silent_one(&silent, &good);
-        mooi_fabric_forget(silent.peer);
-        kill_owner(&silent.owner);
-    }
-    CHECK(read_now(&good, 0, MB) == MOO_OK);
-    free_place(&silent.place);
-    end_pair(&good);
-}
-
-static void a_peer_that_died_before_the_first_read_is_an_error(void)
-{
-    struct pair pair = new_pair(MB, 9);
-    char why[MOOI_FABRIC_WHY_BYTES];
-    moo_err err;
-
-    patience_ms = 3000;
-    kill_owner(&pair.owner);
-    err = read_now(&pair, 0, MB);
-    CHECK(err == MOO_ETIMEOUT || err == MOO_EPEER);
-    mooi_fabric_reason(pair.peer, why, sizeof why);
-    CHECK(*why);
-    end_reader(&pair);
-}
-
 static void check_refusal(struct pair *pair, uint64_t from, uint64_t key)
 {
     struct reading reading = READING;
@@ -309,25 +212,6 @@ static void a_read_that_is_not_allowed_is_an_error(void)
 }
 
 /* ---- ends ---- */
-
-static void close_ends_what_is_under_way(void)
-{
-    struct pair pair = new_pair(64 * MB, 11);
-    struct reading reading[20];
-    int early = 0;
-
-    for (int i = 0; i < 20; i++)
-        begin_part(&pair, 0, 64 * MB, &reading[i]);
-    mooi_fabric_forget(pair.peer);
-    mooi_fabric_close(pair.fabric);
-    for (int i = 0; i < 20; i++) {
-        CHECK(reading[i].calls == 1);
-        early += reading[i].result != MOO_OK;
-    }
-    CHECK(early);
-    munmap(pair.place.memory, pair.place.bytes);
-    end_owner(&pair.owner);
-}
 
 static int is_forked;
 
@@ -613,15 +497,10 @@ int main(int argc, char **argv)
         return getenv("TEST_FABRIC_REQUIRED") != NULL;
     CHECK(!WEXITSTATUS(status));
     RUN_ALONE(reads_of_all_sizes_bring_the_right_bytes);
-    RUN_ALONE(many_reads_at_once_do_not_mix);
-    RUN_ALONE(a_peer_killed_in_mid_transfer_is_an_error);
     RUN_ALONE(a_peer_that_falls_silent_is_an_error);
     RUN_ALONE(a_cancelled_read_from_a_silent_peer_ends_at_once);
     RUN_ALONE(reads_from_a_peer_that_is_forgotten_end);
-    RUN_ALONE(the_reads_of_others_survive_a_cut);
-    RUN_ALONE(a_peer_that_died_before_the_first_read_is_an_error);
     RUN_ALONE(a_read_that_is_not_allowed_is_an_error);
-    RUN_ALONE(close_ends_what_is_under_way);
     RUN_ALONE(a_child_forked_in_mid_transfer_can_exit);
     RUN_ALONE(sockets_of_a_fabric_stay_in_the_range_of_ports);
     RUN_ALONE(fabrics_opened_at_once_share_a_range_of_ports);

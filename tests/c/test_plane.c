@@ -248,26 +248,6 @@ static void shared_memory_is_sent_without_a_copy_and_keeps_its_value(void)
     CHECK(used(plane) == 0);
 }
 
-/* Within one process, which sends to itself. */
-static void the_same_memory_twice_is_two_values(void)
-{
-    uint8_t one[MOO_DESCRIPTOR_BYTES], two[MOO_DESCRIPTOR_BYTES];
-    uint8_t *shared, *a, *b;
-    size_t bytes;
-
-    CHECK(moo_share(plane, directory, 10, (void **)&shared) == MOO_OK);
-    CHECK(moo_export(plane, shared, 10, plane->id, 0, one) == MOO_OK);
-    CHECK(moo_export(plane, shared + 1, 9, plane->id, 0, two) == MOO_OK);
-    CHECK(!moo_import(plane, one, sizeof one, 0, (void **)&a, &bytes));
-    CHECK(!moo_import(plane, two, sizeof two, 0, (void **)&b, &bytes));
-    CHECK(bytes == 9 && b[0] == directory[1]);
-    a[1] = 'X';
-    CHECK(b[0] == directory[1] && shared[1] == (uint8_t)directory[1]);
-    moo_drop(plane, a);
-    moo_drop(plane, b);
-    moo_drop(plane, shared);
-}
-
 static void a_descriptor_is_good_for_one_import(void)
 {
     uint8_t d[MOO_DESCRIPTOR_BYTES];
@@ -749,53 +729,6 @@ static void damaged_descriptors_do_no_harm(void)
 
 /* ---- threads ---- */
 
-struct shuttle {
-    moo_plane *from, *to;
-    uint8_t mark;
-};
-
-static void *shuttle_values(void *argument)
-{
-    struct shuttle *s = argument;
-    uint8_t *data = malloc(64 * 1024), d[MOO_DESCRIPTOR_BYTES], *got;
-    size_t bytes;
-
-    CHECK(data);
-    for (int n = 0; n < 300; n++) {
-        memset(data, s->mark, 64 * 1024);
-        CHECK(!moo_export(s->from, data, 64 * 1024, s->to->id, 0, d));
-        CHECK(!moo_import(s->to, d, sizeof d, TIMEOUT_MS, (void **)&got,
-                          &bytes));
-        CHECK(got[0] == s->mark && got[bytes - 1] == s->mark);
-        got[0] = 0;
-        if (n % 3 == 0)
-            CHECK(!moo_export(s->to, got, bytes, s->from->id, 0, d) &&
-                  moo_is_unclaimed(s->to, d, sizeof d) &&
-                  !moo_revoke(s->to, d, sizeof d) &&
-                  !moo_is_unclaimed(s->to, d, sizeof d));
-        moo_drop(s->to, got);
-    }
-    free(data);
-    return NULL;
-}
-
-static void many_threads_share_two_planes(void)
-{
-    moo_plane *other = open_plane(new_id());
-    struct shuttle s[4];
-    pthread_t thread[4];
-
-    for (int i = 0; i < 4; i++) {
-        s[i] = (struct shuttle){i % 2 ? plane : other, i % 2 ? other : plane,
-                                (uint8_t)(i + 1)};
-        CHECK(!pthread_create(&thread[i], NULL, shuttle_values, &s[i]));
-    }
-    for (int i = 0; i < 4; i++)
-        pthread_join(thread[i], NULL);
-    CHECK(used(plane) == 0 && used(other) == 0);
-    moo_plane_free(other);
-}
-
 /* The asker gave up waiting for the answer, and let go of the memory. */
 static void a_lease_that_was_given_back_is_passed_on_to_nobody(void)
 {
@@ -830,7 +763,6 @@ int main(void)
     CHECK(mkdtemp(directory));
     RUN_WITH_A_PLANE(private_memory_arrives_as_it_was);
     RUN_WITH_A_PLANE(shared_memory_is_sent_without_a_copy_and_keeps_its_value);
-    RUN_WITH_A_PLANE(the_same_memory_twice_is_two_values);
     RUN_WITH_A_PLANE(a_descriptor_is_good_for_one_import);
     RUN_WITH_A_PLANE(received_memory_is_passed_on_without_a_copy);
     RUN_WITH_A_PLANE(moved_memory_is_the_receivers_own);
@@ -847,7 +779,6 @@ int main(void)
     RUN_WITH_A_PLANE(who_lacks_the_key_is_hung_up_on);
     RUN_WITH_A_PLANE(nonsense_from_a_peer_changes_nothing);
     RUN_WITH_A_PLANE(damaged_descriptors_do_no_harm);
-    RUN_WITH_A_PLANE(many_threads_share_two_planes);
     RUN_WITH_A_PLANE(a_lease_that_was_given_back_is_passed_on_to_nobody);
     remove_directory(directory);
     return 0;

@@ -92,11 +92,6 @@ static void values_of_all_sizes(const struct mooi_tcp_options *special)
     close_pair();
 }
 
-static void values_of_all_sizes_arrive(void)
-{
-    values_of_all_sizes(NULL);
-}
-
 static void values_arrive_over_any_number_of_stripes_with_checksums(void)
 {
     for (uint32_t stripes = 1; stripes <= MOO_STRIPES_MAX; stripes *= 4) {
@@ -116,28 +111,6 @@ static void bulk_is_moved_by_so_many_threads(void)
         CHECK(owner.askers == (int)count);
         close_pair();
     }
-}
-
-static void many_fetches_at_once_do_not_mix(void)
-{
-    enum { COUNT = 200 };
-    static struct wanted wanted[COUNT];
-    char *each[COUNT];
-
-    open_pair(NULL, 8 * MB);
-    for (int i = 0; i < COUNT; i++) {
-        uint64_t length = i % 3 ? (uint64_t)i * 300 : (uint64_t)i * 9000;
-        each[i] = malloc(length + 1);
-        CHECK(begin(&importer, &wanted[i], 0, (uint64_t)i, length, each[i]) ==
-              MOO_OK);
-    }
-    for (int i = 0; i < COUNT; i++) {
-        uint64_t length = i % 3 ? (uint64_t)i * 300 : (uint64_t)i * 9000;
-        CHECK(end(&wanted[i]) == MOO_OK);
-        CHECK(!memcmp(each[i], memory + i, length));
-        free(each[i]);
-    }
-    close_pair();
 }
 
 static void a_small_fetch_does_not_wait_for_a_large_one(void)
@@ -297,42 +270,6 @@ static moo_err fail_to_connect(struct side *side, uint64_t peer,
           MOO_OK);
     await(side, &side->downs, before + 1);
     return side->why;
-}
-
-static void another_key_is_an_error_of_authentication(void)
-{
-    struct mooi_tcp_options options = with(2, 0);
-    struct mooi_address address;
-
-    memcpy(options.key, "another session", 16);
-    open_side(&owner, 1, NULL);
-    open_side(&importer, 2, &options);
-    CHECK(mooi_tcp_addresses(importer.engine, &address, 1) == 1);
-    CHECK(fail_to_connect(&owner, 2, &address, 1) == MOO_EAUTH);
-    close_side(&owner);
-    CHECK(!count_of(&importer, &importer.ups) &&
-          !count_of(&importer, &importer.downs));
-    close_side(&importer);
-}
-
-static void another_process_at_the_address_is_passed_over(void)
-{
-    struct mooi_address address[2];
-    struct mooi_tcp_link *link;
-    struct side third;
-
-    open_side(&owner, 1, NULL);
-    open_side(&importer, 2, NULL);
-    open_side(&third, 3, NULL);
-    CHECK(mooi_tcp_addresses(third.engine, address, 1) == 1);
-    CHECK(mooi_tcp_addresses(importer.engine, address + 1, 1) == 1);
-    CHECK(mooi_tcp_connect(owner.engine, 2, address, 2, &link) == MOO_OK);
-    await(&owner, &owner.ups, 1);
-    await(&importer, &importer.ups, 1);
-    CHECK(fail_to_connect(&owner, 2, address, 1) == MOO_EPEER);
-    close_side(&owner);
-    close_side(&importer);
-    close_side(&third);
 }
 
 /* A connection of ours to a side's listener. */
@@ -572,10 +509,8 @@ int main(void)
     int before = open_files();
 
     threads = 2;
-    RUN(values_of_all_sizes_arrive);
     RUN(values_arrive_over_any_number_of_stripes_with_checksums);
     RUN(bulk_is_moved_by_so_many_threads);
-    RUN(many_fetches_at_once_do_not_mix);
     RUN(a_small_fetch_does_not_wait_for_a_large_one);
     RUN(a_refused_lease_fails_its_fetch_only);
     RUN(nothing_touches_memory_after_cancel);
@@ -583,8 +518,6 @@ int main(void)
     RUN(releases_arrive);
     RUN(a_drop_ends_fetches_and_then_the_link);
     RUN(machines_with_ipv6_alone_are_served);
-    RUN(another_key_is_an_error_of_authentication);
-    RUN(another_process_at_the_address_is_passed_over);
     RUN(a_flood_of_strangers_keeps_nobody_out);
     RUN(a_malformed_message_ends_the_link);
     RUN(wrong_bytes_end_the_link);

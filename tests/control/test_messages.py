@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import tracemalloc
 from typing import Any
 
@@ -28,9 +27,7 @@ from mooactor.host.members import FROM_BROKER, TO_BROKER
 from mooactor.process import protocol
 from mooactor.process.environment import Place
 from mooactor.process.exits import ExitRecord
-from tests.fuzz.mutation import mutate
 
-SEED = 20261128
 DECODERS: list[Decoder[Any]] = [
     protocol.REQUESTS,
     protocol.NEWS,
@@ -42,28 +39,6 @@ DECODERS: list[Decoder[Any]] = [
     TO_BROKER,
     FROM_BROKER,
 ]
-
-
-def value(rng: random.Random, depth: int = 4) -> Any:
-    """A random value that MessagePack has."""
-    match rng.choice("nbifsyld" if depth else "nbifsy"):
-        case "n":
-            return None
-        case "b":
-            return rng.random() < 0.5
-        case "i":
-            return rng.choice((-1, 1)) * rng.getrandbits(rng.choice((1, 8, 62)))
-        case "f":
-            return rng.choice((0.0, -0.0, math.inf, math.nan, rng.gauss(0, 1e9)))
-        case "s":
-            return "".join(map(chr, rng.choices((0, 65, 0x20AC, 0x1F600), k=5)))
-        case "y":
-            return rng.randbytes(rng.choice((0, 1, 300)))
-        case "l":
-            return [value(rng, depth - 1) for _ in range(rng.randrange(5))]
-        case _:
-            count = range(rng.randrange(5))
-            return {str(rng.random()): value(rng, depth - 1) for _ in count}
 
 
 def test_each_message_comes_back_equal() -> None:
@@ -155,23 +130,6 @@ def test_a_length_beyond_the_end_is_refused_before_anything_is_allocated() -> No
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_random_and_mutated_bytes_are_messages_or_malformed() -> None:
-    rng = random.Random(SEED)
-    good = encode(protocol.Spawn(1 << 16, "A", b"h", place=Place(b"/", [b"/a"])))
-    for _ in range(20_000):
-        union = rng.choice(DECODERS)
-        said = value(rng)
-        if type(said) is dict:
-            said["type"] = rng.choice(sorted(union.tags))
-        data = mutate(rng, good) if rng.random() < 0.3 else encode(said)
-        try:
-            found = union.decode(data if rng.random() < 0.5 else mutate(rng, data))
-        except Malformed:
-            continue
-        assert type(found) in union.kinds
-        assert union.decode(encode(found)) == found or "nan" in repr(found)
 
 
 def test_parcels_are_parts_of_their_own() -> None:

@@ -23,7 +23,6 @@ from mooactor.process.protocol import REQUESTS, ListActors
 from mooactor.tensors.network import Network
 from tests.actors.counter import Counter
 from tests.conftest import eventually, leaked, resources
-from tests.control.test_messages import value
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "8"))
 COUNT = 10_000
@@ -31,6 +30,28 @@ KINDS = (*sorted(REQUESTS.tags), "", "spawn", "Request", "Message", "__init__")
 FIELDS = sorted({name for kind in REQUESTS.kinds for name in kind.__struct_fields__})
 NUMBERS = (0, -1, 1, 1 << 16, ((1 << 48) - 1) << 16, 1 << 63, -(1 << 63))
 QUANTITIES = (0.5, -1.0, math.inf, -math.inf, math.nan, 1e300)
+
+
+def value(rng: random.Random, depth: int = 4) -> Any:
+    """A random value that MessagePack has."""
+    match rng.choice("nbifsyld" if depth else "nbifsy"):
+        case "n":
+            return None
+        case "b":
+            return rng.random() < 0.5
+        case "i":
+            return rng.choice((-1, 1)) * rng.getrandbits(rng.choice((1, 8, 62)))
+        case "f":
+            return rng.choice((0.0, -0.0, math.inf, math.nan, rng.gauss(0, 1e9)))
+        case "s":
+            return "".join(map(chr, rng.choices((0, 65, 0x20AC, 0x1F600), k=5)))
+        case "y":
+            return rng.randbytes(rng.choice((0, 1, 300)))
+        case "l":
+            return [value(rng, depth - 1) for _ in range(rng.randrange(5))]
+        case _:
+            count = range(rng.randrange(5))
+            return {str(rng.random()): value(rng, depth - 1) for _ in count}
 
 
 def request(rng: random.Random, known: list[int]) -> dict[str, Any]:

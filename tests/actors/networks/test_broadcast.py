@@ -170,23 +170,6 @@ def test_between_hosts_it_is_a_binary_tree(hosts):
     assert forgotten(members)
 
 
-def test_one_that_dies_is_replaced(hosts):
-    ((first, second, third),) = hosts(1, 3)
-    pid = first.pid()
-    ref = moo.put(data())
-    stop(pid)
-    doomed = first.take.remote(ref)
-    calls = [member.take.remote(ref) for member in (second, third)]
-    os.kill(pid, signal.SIGKILL)
-    with pytest.raises(moo.ActorDied):
-        doomed.get()
-    del doomed
-    assert [call.get(timeout=20) for call in calls] == [3, 3]
-    assert sum(fetched([second, third])) == SIZE
-    del ref, calls
-    assert forgotten([second, third])
-
-
 # -- arguments of plain calls -------------------------------------------------
 
 

@@ -40,6 +40,7 @@ static void post(moo_group *group, moo_work *work)
     work->signature.chunk = group->chunk;
     mooi_post_call(group, work->seq, &work->signature);
     work->entered = true;
+    work->differs = work->rests = false;
     work->iteration = 0;
     work->stage = 0;
 }
@@ -123,7 +124,7 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         work->outcome = work->lost;
     if (work->kind == MOO_GROUP_BARRIER)
         mooi_note_barrier(group, &work->outcome);
-    work->resting = !err && work->rests;
+    work->resting = (!err || err == (moo_err)MOO_EMISMATCH) && work->rests;
     if (work->resting)
         mooi_rest(group);
     mooi_adopt(group);
@@ -153,6 +154,8 @@ static moo_err rest(moo_group *group, moo_work *work)
  * call. */
 static moo_err agree_only(moo_group *group, moo_work *work)
 {
+    if (group->hosts.count > 1)
+        return group->algorithms->run[MOO_GROUP_BARRIER](group, work);
     mooi_publish(group, PUT, mooi_base_of(work));
     moo_err err = mooi_agree(group, work);
     return err ? err : mooi_conclude(group, work, true);

@@ -14,11 +14,10 @@
 
 moo_err mooi_adopt(moo_group *group)
 {
-    struct mooi_member members[MOO_GROUP_MAX];
     struct mooi_view view;
     if (mooi_epoch(group) == group->view.epoch)
         return MOO_OK;
-    int rank = mooi_next_view(group, &view, members);
+    int rank = mooi_next_view(group, &view);
     if (rank < 0)
         return group->view.epoch ? MOO_OK : MOOI_PENDING;
 
@@ -27,7 +26,7 @@ moo_err mooi_adopt(moo_group *group)
     pthread_mutex_lock(&group->mutex);
     group->view = view;
     group->rank = (uint32_t)rank;
-    mooi_hosts_find(&group->hosts, members, view.size, group->rank);
+    mooi_hosts_find(&group->hosts, view.members, view.size, group->rank);
     group->algorithms = group->hosts.count > 1 ? &mooi_ring_collective
                                                : &mooi_shm_collective;
     group->info.rank = group->rank;

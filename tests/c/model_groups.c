@@ -17,7 +17,8 @@
 #define MOOI_MEMBERS_MAX 6
 #define MOOI_TEAM_MAX 4
 #define MOOI_HOSTS_MAX 3
-#define MOOI_PLACE_BYTES 1
+#define MOOI_HOST_NAME_BYTES 1
+#define MOOI_ADDRESSES_MAX 1
 #define BEYOND 8
 
 #include <setjmp.h>

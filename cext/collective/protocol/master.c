@@ -165,6 +165,7 @@ static void announce(struct mooi_master *master, struct mooi_cause cause,
     frame.view.first_seq = master->first_seq;
     frame.view.rested = rested;
     frame.view.cause = cause;
+    memcpy(frame.view.key, master->key, sizeof master->key);
     for (uint32_t rank = 0; rank < master->size; rank++)
         frame.view.members[rank] = master->seats[rank].member;
     for (int i = 0; i < MOOI_HOSTS_MAX; i++) {

@@ -70,7 +70,9 @@ moo_err mooi_enter(moo_group *group, struct mooi_segment *segment)
         .slot = group->slot, .pid = group->pid, .id = group->id,
         .transports = group->transports, .checks = group->checks,
         .stripes = group->stripes};
-    memcpy(cell->member.place, group->host, sizeof group->host);
+    if (group->listener >= 0)
+        cell->member.addresses = (uint32_t)mooi_socket_addresses(
+            group->listener, cell->member.address, MOOI_ADDRESSES_MAX);
     cell->start = group->start;
     cell->min_size = group->min_size;
     atomic_store(&cell->waiting, 0);
@@ -120,7 +122,8 @@ static int rank_in(const moo_group *group, const struct mooi_roll *roll)
 {
     uint32_t serial = atomic_load(&own_cell(group)->serial);
     for (uint32_t rank = 0; rank < roll->size; rank++)
-        if (roll->members[rank].slot == group->slot &&
+        if (roll->members[rank].host == group->segment->host &&
+            roll->members[rank].slot == group->slot &&
             roll->members[rank].serial == serial)
             return (int)rank;
     return -1;
@@ -167,8 +170,7 @@ static const struct mooi_roll *first_view(const moo_group *group)
     return first || !epoch ? first : last;
 }
 
-int mooi_next_view(moo_group *group, struct mooi_view *view,
-                   struct mooi_member members[MOO_GROUP_MAX])
+int mooi_next_view(moo_group *group, struct mooi_view *view)
 {
     const struct mooi_roll *next =
         group->formed ? view_at(group, group->seq + 1) : first_view(group);
@@ -180,13 +182,14 @@ int mooi_next_view(moo_group *group, struct mooi_view *view,
     view->epoch = next->epoch;
     view->size = next->size;
     view->first_seq = next->first_seq;
+    memcpy(view->key, next->key, sizeof view->key);
+    memcpy(view->members, next->members, view->size * sizeof *view->members);
     for (uint32_t rank = 0; rank < view->size; rank++) {
-        members[rank] = next->members[rank];
-        view->slots[rank] = (uint16_t)members[rank].slot;
-        view->pids[rank] = members[rank].pid;
-        view->ids[rank] = members[rank].id;
+        const struct mooi_member *member = &view->members[rank];
+        bool here = member->host == group->segment->host;
+        view->slots[rank] = (uint16_t)member->slot;
         group->counters[rank] =
-            group->segment->cells[members[rank].slot].counter;
+            here ? group->segment->cells[member->slot].counter : NULL;
     }
     return own;
 }
@@ -289,7 +292,8 @@ void mooi_obstacle(moo_group *group, moo_outcome *out)
     uint32_t epoch = mooi_epoch(group);
     const struct mooi_roll *roll = roll_at(group->segment, epoch);
     for (uint32_t rank = 0; epoch && rank < roll->size; rank++)
-        if (read_obstacle(&group->segment->cells[roll->members[rank].slot],
+        if (roll->members[rank].host == group->segment->host &&
+            read_obstacle(&group->segment->cells[roll->members[rank].slot],
                           out) &&
             out->status != MOO_OK)
             return;

@@ -175,8 +175,11 @@ static moo_err conclude_everywhere(moo_group *group, moo_work *work,
     if (leads)
         mooi_publish(group, RINGED, mooi_base_of(work) + STEP_LAST);
     uint64_t result = mooi_result(group);
-    bool ours = mooi_result_is_for(result, work->seq);
-    work->rests = ours && mooi_result_rests(result);
+    bool ours = mooi_result_is_for(result, work->seq), rested;
+    enum mooi_why why;
+    /* If the master has committed it, only the view knows of all hosts. */
+    mooi_is_rested(group, work->seq, &why, &rested);
+    work->rests = rested || (ours && mooi_result_rests(result));
     return ours && succeeds && mooi_result_status(result)
                ? (moo_err)MOO_EMISMATCH
                : MOO_OK;

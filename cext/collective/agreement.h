@@ -96,8 +96,9 @@ bool mooi_newcomers_wait(const moo_group *group);
 /* `seq` is committed, and members rest behind it: have the agent know. */
 void mooi_rest(moo_group *group);
 /* Whether the view behind `seq`, which is committed, is there. *why: of the
- * abort of seq + 1. */
-bool mooi_is_rested(const moo_group *group, uint64_t seq, enum mooi_why *why);
+ * abort of seq + 1; *rested: whether members rested behind `seq`. */
+bool mooi_is_rested(const moo_group *group, uint64_t seq, enum mooi_why *why,
+                    bool *rested);
 /* A barrier ended so. If none succeeds, this outcome is the reason that
  * moo_group_obstacle tells the newcomers. */
 void mooi_note_barrier(moo_group *group, const moo_outcome *outcome);
@@ -160,17 +161,16 @@ const struct mooi_signature *mooi_call_of(const moo_group *group, uint32_t rank,
 /* ---- the leaders of hosts ---- */
 
 #define MOOI_LINKS 6 /* of a leader: 1 << 6 == MOO_GROUP_MAX */
-#define MOOI_DIFFERENCE_BYTES 256
 
 /* The words of this host, for the leader's barrier. */
 struct mooi_words *mooi_words_of(const moo_group *group);
 /* How operation `seq`, which is committed, ended in a view of several hosts: as
  * mooi_result_of has it. */
 uint64_t mooi_result(const moo_group *group);
-/* The leader has found how calls differ; a sentence. Before it prepares the
- * operation. */
-void mooi_tell_difference(moo_group *group, const char *text);
-const char *mooi_difference(const moo_group *group);
+/* The leader knows how calls differ: `rank` made another one; a sentence.
+ * Before it prepares the operation. */
+void mooi_tell_difference(moo_group *group, uint32_t rank, const char *text);
+const char *mooi_difference(const moo_group *group, uint32_t *rank);
 /* The connections of this leader stand in the present epoch, and large tensors
  * go by that transport, a MOO_TRANSPORT_… bit. */
 void mooi_post_carrier(moo_group *group, uint32_t transport);

@@ -158,6 +158,8 @@ static uint64_t seq_of(const struct mooi_frame *frame)
     switch (frame->kind) {
     case MOOI_CALL:
         return frame->call.seq;
+    case MOOI_DIFFERS:
+        return frame->differs.seq;
     case MOOI_SUM:
         return frame->sum.seq;
     case MOOI_ENTER:
@@ -175,6 +177,13 @@ static void act_on(moo_group *group, moo_work *work, struct mooi_line *line,
         line->called = mooi_same_call(group, work, frame->call.rank,
                                       &frame->call.signature);
         work->differs |= !line->called;
+        return;
+    case MOOI_DIFFERS:
+        if (*work->outcome.text)
+            return;
+        work->outcome.rank = frame->differs.rank;
+        snprintf(work->outcome.text, sizeof work->outcome.text, "%s",
+                 frame->differs.text);
         return;
     case MOOI_SUM:
         line->sum = frame->sum.sum;
@@ -236,8 +245,16 @@ moo_err mooi_lines_pump(moo_group *group, moo_work *work)
 static void emit(void *to, uint32_t host, const struct mooi_frame *frame)
 {
     moo_group *group = to;
+    struct mooi_line *line = &group->ring->links.lines[frame->enter.step];
+    struct mooi_frame text = {.kind = MOOI_DIFFERS};
     (void)host; /* is mine + (1 << step) */
-    mooi_line_send(&group->ring->links.lines[frame->enter.step], frame);
+    if (frame->enter.status) {
+        text.differs.seq = frame->enter.seq;
+        snprintf(text.differs.text, sizeof text.differs.text, "%s",
+                 mooi_difference(group, &text.differs.rank));
+        mooi_line_send(line, &text);
+    }
+    mooi_line_send(line, frame);
 }
 
 void mooi_lines_open(moo_group *group)

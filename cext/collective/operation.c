@@ -41,6 +41,7 @@ static void post(moo_group *group, moo_work *work)
     mooi_post_call(group, work->seq, &work->signature);
     work->entered = true;
     work->differs = work->rests = false;
+    *work->outcome.text = 0;
     work->iteration = 0;
     work->stage = 0;
 }
@@ -138,7 +139,8 @@ static moo_err rest(moo_group *group, moo_work *work)
     for (;;) {
         uint32_t bell = mooi_bell(group);
         enum mooi_why why;
-        if (mooi_is_rested(group, work->seq, &why)) {
+        bool rested;
+        if (mooi_is_rested(group, work->seq, &why, &rested)) {
             group->seq += why <= MOOI_WHY_LEFT;
             mooi_adopt(group);
             work->resting = false;

@@ -17,6 +17,7 @@
 #include "core/clock.h"
 
 #define LOST_S 0.5 /* for a death to be seen after the hang-up */
+#define LEADER_S 1.0 /* for it to complain before others complain of it */
 
 /* Tell the core that this is a spin. */
 static inline void relax(void)
@@ -63,10 +64,20 @@ static moo_err decision(const moo_group *group, const moo_work *work)
                : MOO_OK;
 }
 
+/* A leader knows better than the members of its host who is late. */
+static double grace(const moo_group *group, uint32_t rank)
+{
+    const struct mooi_hosts *hosts = &group->hosts;
+    return hosts->count > 1 && rank == mooi_leader(hosts, hosts->mine) &&
+                   rank != group->rank
+               ? LEADER_S
+               : 0;
+}
+
 moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
                      double now)
 {
-    if (now >= work->deadline)
+    if (now >= work->deadline + grace(group, rank))
         mooi_complain(group, work->seq, MOOI_WHY_LATE, rank);
     moo_err err = decision(group, work);
     return err == MOOI_PENDING ? MOO_OK : err;

@@ -396,15 +396,13 @@ static moo_err differ(moo_group *group, moo_work *work)
         err = connect_leader(group, work);
         if (err && err != (moo_err)MOO_EMISMATCH)
             return err;
-        if (!*text)
-            snprintf(text, room, "the calls of the members on other hosts "
-                                 "differ, as their errors say");
-        mooi_tell_difference(group, text);
+        mooi_tell_difference(group, work->outcome.rank, text);
     }
     if ((err = mooi_conclude(group, work, false)))
         return err;
     if (!*text)
-        snprintf(text, room, "%s", mooi_difference(group));
+        snprintf(text, room, "%s",
+                 mooi_difference(group, &work->outcome.rank));
     return (moo_err)MOO_EMISMATCH;
 }
 

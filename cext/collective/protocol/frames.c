@@ -165,6 +165,11 @@ static void body(struct walk *walk, struct mooi_frame *frame)
         FIELD(walk, frame->call.rank, 2, MOOI_MEMBERS_MAX);
         signature(walk, &frame->call.signature);
         break;
+    case MOOI_DIFFERS:
+        FIELD(walk, frame->differs.seq, 8, (uint64_t)1 << 40);
+        FIELD(walk, frame->differs.rank, 2, MOOI_MEMBERS_MAX);
+        text(walk, frame->differs.text, sizeof frame->differs.text);
+        break;
     case MOOI_SUM:
         FIELD(walk, frame->sum.seq, 8, (uint64_t)1 << 40);
         FIELD(walk, frame->sum.sum, 4, 0);

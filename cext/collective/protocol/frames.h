@@ -10,6 +10,7 @@
  *   WAITING  master → a host   so many newcomers wait at the door
  *   REFUSED  master → host     that process cannot be a member
  *   CALL     leader → leader   what the host's members have called
+ *   DIFFERS  leader → leader   how calls differ; ENTER with a status follows
  *   SUM      leader → leader   the checksum of all tensor bytes sent so far
  *   ENTER    leader → leader   one step of the barrier that commits
  *   FABRIC   leader → leader   its registered memory, before all else
@@ -43,6 +44,7 @@
 #ifndef MOOI_ADDRESSES_MAX
 #define MOOI_ADDRESSES_MAX 8 /* of a member */
 #endif
+#define MOOI_TEXT_BYTES 256 /* of how calls differ, with the zero */
 #define MOOI_SECRET_BYTES 16
 #define MOOI_PROVIDER_BYTES 64     /* with its terminating zero */
 #define MOOI_FABRIC_ADDRESS_BYTES 256
@@ -124,6 +126,7 @@ enum mooi_frame_kind {
     MOOI_REFUSED,
     MOOI_ENTER,
     MOOI_CALL,
+    MOOI_DIFFERS,
     MOOI_SUM,
     MOOI_FABRIC
 };
@@ -169,6 +172,11 @@ struct mooi_frame {
             uint32_t rank; /* of the leader */
             struct mooi_signature signature;
         } call;
+        struct {
+            uint64_t seq;
+            uint32_t rank; /* that made another call */
+            char text[MOOI_TEXT_BYTES];
+        } differs;
         struct {
             uint64_t seq;
             uint32_t sum;

@@ -124,14 +124,17 @@ uint64_t mooi_result(const moo_group *group)
     return atomic_load(&group->segment->words.result);
 }
 
-void mooi_tell_difference(moo_group *group, const char *text)
+void mooi_tell_difference(moo_group *group, uint32_t rank, const char *text)
 {
-    snprintf(own_cell(group)->difference, MOOI_DIFFERENCE_BYTES, "%s", text);
+    struct mooi_cell *cell = own_cell(group);
+    snprintf(cell->difference, sizeof cell->difference, "%s", text);
+    cell->different = rank;
 }
 
-const char *mooi_difference(const moo_group *group)
+const char *mooi_difference(const moo_group *group, uint32_t *rank)
 {
     uint32_t leader = mooi_leader(&group->hosts, group->hosts.mine);
+    *rank = cell_of(group, leader)->different;
     return cell_of(group, leader)->difference;
 }
 

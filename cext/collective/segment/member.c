@@ -205,10 +205,12 @@ void mooi_rest(moo_group *group)
     ring_agent(group);
 }
 
-bool mooi_is_rested(const moo_group *group, uint64_t seq, enum mooi_why *why)
+bool mooi_is_rested(const moo_group *group, uint64_t seq, enum mooi_why *why,
+                    bool *rested)
 {
     const struct mooi_roll *next = abort_of(group, seq + 1);
     *why = next ? next->cause.why : MOOI_WHY_NONE;
+    *rested = next && next->rested;
     return next != NULL;
 }
 

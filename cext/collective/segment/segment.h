@@ -36,7 +36,8 @@ struct mooi_cell {
     _Atomic uint32_t waiting;              /* (slot + 1) << 8 | counter; 0 */
     _Atomic uint32_t bell;                 /* futex; any member rings it */
     _Alignas(64) struct mooi_signature signature[2]; /* by seq parity */
-    char difference[MOOI_DIFFERENCE_BYTES]; /* of calls, found by a leader */
+    char difference[MOOI_TEXT_BYTES]; /* of calls, found by a leader */
+    uint32_t different;               /* the rank that it names */
     _Atomic uint64_t carrier;   /* epoch << CARRIER_BITS | transport */
     /* for the agent */
     _Atomic uint64_t state;  /* pid << 8 | state: so the claim names its owner */

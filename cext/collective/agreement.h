@@ -32,7 +32,11 @@
  * Newcomers enter where members *rest*: behind a barrier that rank 0 has marked
  * nobody begins another operation before the next view.
  *
- * What are the others told? After a leave: the new epoch, which all see after
+ * A group that *finishes* takes every abort that lost a member for a silent one:
+ * all make the operation anew, with their own inputs and without that member.
+ * Inputs that the operation overwrites are copied before.
+ *
+ * In other groups, what are the others told? After a leave: the new epoch, which all see after
  * the same call, and PeerLost if that call names a rank. After a death: an
  * error. Invariant: between two successful calls of a member, no other member
  * dies without an error.
@@ -77,7 +81,8 @@ void mooi_segment_unmap(struct mooi_segment *segment);
  * MOO_EVERSION: one of another version of this code. After an error nothing has
  * changed. Before there is a runner. */
 moo_err mooi_enter(moo_group *group, struct mooi_segment *segment);
-/* MOO_EINVAL: the members have another min_size. MOO_ENOMEM: they are too many.
+/* MOO_EINVAL: the members have another min_size. MOO_EMISMATCH: another
+ * `finishes`. MOO_ENOMEM: they are too many.
  * MOO_OK: not refused, so far. */
 moo_err mooi_refusal(const moo_group *group);
 /* Give the slot back. `midway`: in the middle of an operation. When there is

@@ -33,6 +33,7 @@ static moo_err take_options(moo_group *group, const moo_group_options *options)
     group->transports = options && options->transports ? options->transports
                                                        : ALL_TRANSPORTS;
     group->checks = options && options->checksum;
+    group->finishes = options && options->finishes;
     group->stripes = options && options->stripes ? options->stripes : STRIPES;
     if (group->transports & ~(uint32_t)ALL_TRANSPORTS ||
         group->stripes > MOO_STRIPES_MAX ||
@@ -142,14 +143,20 @@ moo_err moo_group_members(moo_group *group, moo_member *members,
     if (err)
         return err;
     *size = group->info.size;
-    for (uint32_t rank = 0; rank < *size; rank++) {
+    mooi_describe_members(group, members);
+    pthread_mutex_unlock(&group->mutex);
+    return MOO_OK;
+}
+
+/* By the runner, or with the mutex held. */
+void mooi_describe_members(const moo_group *group, moo_member *members)
+{
+    for (uint32_t rank = 0; rank < group->view.size; rank++) {
         const struct mooi_member *member = &group->view.members[rank];
         members[rank].pid = member->pid;
         members[rank].id = member->id;
         memcpy(members[rank].host, member->name, sizeof member->name);
     }
-    pthread_mutex_unlock(&group->mutex);
-    return MOO_OK;
 }
 
 moo_err moo_group_obstacle(moo_group *group, moo_outcome *out)

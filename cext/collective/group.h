@@ -41,6 +41,8 @@ struct moo_work {
     /* under the group's mutex */
     bool done, orphan;
     moo_outcome outcome;
+    moo_member *members; /* that took part, if it has succeeded */
+    uint32_t size;       /* their number */
 };
 
 struct moo_group {
@@ -55,7 +57,7 @@ struct moo_group {
     uint64_t id;
     double timeout;
     uint32_t transports, stripes;
-    bool checks;
+    bool checks, finishes;
     char bind[MOOI_ADDRESS_TEXT]; /* a numeric address, or empty */
     int listener; /* for the leaders of other hosts; -1: none may connect */
     /* the runner's: one thread at a time, see work.c */
@@ -145,6 +147,9 @@ void mooi_put_small(moo_group *group, moo_work *work);
 moo_err mooi_join_at(struct mooi_segment *segment, int bell,
                      uint64_t process_id, uint32_t min_size, double timeout_s,
                      const moo_group_options *options, moo_group **group);
+
+/* Those of the present view, in rank order. */
+void mooi_describe_members(const moo_group *group, moo_member *members);
 
 /* ---- segment/agent.c ---- */
 

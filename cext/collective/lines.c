@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collective/fault.h"
 #include "collective/progress.h"
 #include "collective/ring.h"
 #include "core/clock.h"
@@ -146,10 +147,12 @@ void mooi_lines_begin(moo_group *group, moo_work *work)
     frame.call.seq = work->seq;
     frame.call.rank = group->rank;
     frame.call.signature = work->signature;
+    MOOI_FAULT("calling");
     for (uint32_t i = 0; i < links->count; i++) {
         struct mooi_line *line = &links->lines[i];
         line->ahead = line->called = line->told = line->summed = false;
         mooi_line_send(line, &frame);
+        MOOI_FAULT("called");
     }
 }
 
@@ -254,7 +257,9 @@ static void emit(void *to, uint32_t host, const struct mooi_frame *frame)
                  mooi_difference(group, &text.differs.rank));
         mooi_line_send(line, &text);
     }
+    MOOI_FAULT("entering");
     mooi_line_send(line, frame);
+    MOOI_FAULT("entered");
 }
 
 void mooi_lines_open(moo_group *group)
@@ -290,5 +295,6 @@ moo_err mooi_lines_commit(moo_group *group, moo_work *work, uint32_t status,
     }
     bool aborted = false;
     mooi_decided(group, work->seq, &aborted);
+    MOOI_FAULT("everywhere");
     return aborted ? MOO_EPEER : MOO_OK;
 }

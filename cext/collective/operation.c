@@ -13,8 +13,12 @@
  * be told: they begin again in order to agree, and end as lost. (Ending them
  * at once would put a member that had called one of these one number behind a
  * member that had called an allreduce.)
+ *
+ * In a group that finishes, the same is so of a member that died, or that
+ * cannot be reached.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "collective/progress.h"
 #include "collective/ring.h"
@@ -54,6 +58,9 @@ static moo_err begin(moo_group *group, moo_work *work)
     moo_err err = mooi_wait_formed(group, work->seq, work->deadline);
     if (!err)
         err = acknowledge(group, work);
+    if (!err && group->finishes && work->kind == MOO_GROUP_ALLREDUCE &&
+        mooi_spans_keep_inputs(&work->spans))
+        return mooi_lost(group, work, group->rank);
     if (!err)
         post(group, work);
     return err;
@@ -95,6 +102,23 @@ static void blame(moo_group *group, moo_work *work,
                  (unsigned)decision->witness, (unsigned)work->outcome.rank);
 }
 
+static bool begins_anew(const moo_group *group, enum mooi_why why)
+{
+    return why <= MOOI_WHY_LEFT ||
+           (group->finishes && (why == MOOI_WHY_SHORT ||
+                                why == MOOI_WHY_DIED || why == MOOI_WHY_CUT));
+}
+
+/* Without memory nobody is told who took part. */
+static void note_members(moo_group *group, moo_work *work)
+{
+    work->members = malloc(group->view.size * sizeof *work->members);
+    if (!work->members)
+        return;
+    work->size = group->view.size;
+    mooi_describe_members(group, work->members);
+}
+
 /* false: the operation has to begin again. */
 static bool end(moo_group *group, moo_work *work, moo_err err)
 {
@@ -113,8 +137,8 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         group->seq = work->seq;
         work->entered = false;
     }
-    if (err == MOO_EPEER && decision.why <= MOOI_WHY_LEFT) {
-        if (decision.why == MOOI_WHY_LEFT && names_a_rank(work) &&
+    if (err == MOO_EPEER && begins_anew(group, decision.why)) {
+        if (decision.why >= MOOI_WHY_LEFT && names_a_rank(work) &&
             !work->told) {
             work->told = true;
             work->lost = work->outcome;
@@ -123,6 +147,8 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
     }
     if (!err && work->told)
         work->outcome = work->lost;
+    if (work->outcome.status == MOO_OK)
+        note_members(group, work);
     if (work->kind == MOO_GROUP_BARRIER)
         mooi_note_barrier(group, &work->outcome);
     work->resting = (!err || err == (moo_err)MOO_EMISMATCH) && work->rests;
@@ -141,7 +167,7 @@ static moo_err rest(moo_group *group, moo_work *work)
         enum mooi_why why;
         bool rested;
         if (mooi_is_rested(group, work->seq, &why, &rested)) {
-            group->seq += why <= MOOI_WHY_LEFT;
+            group->seq += begins_anew(group, why);
             mooi_adopt(group);
             work->resting = false;
             return MOO_OK;

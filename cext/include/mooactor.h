@@ -448,6 +448,13 @@ typedef struct {
     uint64_t output_bytes; /* the last two kinds: of the one output */
 } moo_request;
 
+/* A member: its process, and the name of its host. */
+typedef struct {
+    int32_t pid;
+    uint64_t id;
+    char host[64];
+} moo_member;
+
 /* The end of a call. MOO_EPEER: the member of `rank` in `epoch` died, or left
  * (left != 0). MOO_ETIMEOUT: it did not come in time. MOO_EMISMATCH: its call
  * was another, and `text` names both. MOO_EUNREACHABLE: no transport leads to
@@ -486,6 +493,9 @@ typedef struct {
                             enough. */
     uint32_t stripes;    /* TCP connections from each host to the next, at most
                             16, 0: default. The most that a member wants. */
+    int finishes; /* an allreduce or a barrier that loses a member is made by
+                     the others, with their own inputs; else all get MOO_EPEER.
+                     The same for all members. */
 } moo_group_options;
 
 /* The agent's side of a group. The agent of a host gives members their slots,
@@ -547,7 +557,8 @@ moo_err moo_group_join(int fd, int bell, uint64_t process_id,
 
 /* Wait until this member is admitted and the group has min_size members.
  * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. MOO_EINVAL:
- * the members have another min_size. MOO_ENOMEM: they are too many. */
+ * the members have another min_size. MOO_EMISMATCH: they have another `finishes`.
+ * MOO_ENOMEM: they are too many. */
 moo_err moo_group_ready(moo_group *group, double seconds);
 
 /* Queue a call: `parts` operations, at least one, for as many types of
@@ -568,6 +579,11 @@ moo_err moo_work_wait(moo_work *work, double seconds, moo_outcome *outcome);
 /* Whether `work` is done. Never blocks. 0 in a forked child. */
 int moo_work_done(moo_work *work);
 
+/* The members that took part in work that is done and has succeeded, in rank
+ * order. The array must have room for MOO_GROUP_MAX. *size is 0 if it is not
+ * done, or has failed. */
+void moo_work_members(moo_work *work, moo_member *members, uint32_t *size);
+
 /* Give the caller's hold of `work` back. Work that has not run yet still
  * runs. */
 void moo_work_free(moo_work *work);
@@ -584,13 +600,6 @@ moo_err moo_group_describe(moo_group *group, moo_group_info *info);
 /* The reason why a newcomer is not admitted: the error of the members' last
  * barrier. status MOO_OK: it succeeded, or there was none. */
 moo_err moo_group_obstacle(moo_group *group, moo_outcome *out);
-
-/* A member: its process, and the name of its host. */
-typedef struct {
-    int32_t pid;
-    uint64_t id;
-    char host[64];
-} moo_member;
 
 /* The members in rank order. The array must have room for MOO_GROUP_MAX, the
  * largest size. */

@@ -87,6 +87,18 @@ static inline moo_outcome finish_work(moo_work *work)
     return outcome;
 }
 
+/* As finish_work; and how many took part. */
+static inline moo_outcome finish_and_count(moo_work *work, uint32_t *count)
+{
+    moo_member members[MOO_GROUP_MAX];
+    moo_outcome outcome;
+    while (moo_work_wait(work, 10, &outcome) == MOO_ETIMEOUT)
+        ;
+    moo_work_members(work, members, count);
+    moo_work_free(work);
+    return outcome;
+}
+
 static inline moo_outcome run(moo_group *group, moo_group_kind kind,
                               moo_dtype dtype, moo_reduction op, uint32_t root,
                               const struct list *list)
@@ -230,6 +242,7 @@ struct ranks {
     uint32_t transports;
     uint32_t stripes; /* that one of them wants; 0: the default */
     bool checks; /* one of them wants checksums */
+    bool finishes;
     _Atomic uint32_t joined;
     rank_function *function;
     void *shared;
@@ -302,6 +315,7 @@ static inline moo_group *join(struct ranks *ranks)
     moo_group *group;
     uint32_t turn = ranks->joined++;
     moo_group_options options = {.transports = ranks->transports,
+                                 .finishes = ranks->finishes,
                                  .checksum = ranks->checks && turn == 0,
                                  .stripes = turn == 0 ? ranks->stripes : 0};
     CHECK(join_at(ranks, turn % ranks->world->count, &options, &group) ==

@@ -835,7 +835,7 @@ static void let_join(uint32_t number)
         member.slot++;
     if (member.slot == MOOI_TEAM_MAX)
         return;
-    mooi_agent_join(&host->agent, &member, world.min_size);
+    mooi_agent_join(&host->agent, &member, world.min_size, false);
     world.people[i] = (struct person){
         .phase = JOINING, .alive = true, .host = number,
         .slot = member.slot, .serial = member.serial, .calls = 2,

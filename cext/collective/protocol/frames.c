@@ -128,6 +128,7 @@ static void body(struct walk *walk, struct mooi_frame *frame)
     case MOOI_JOIN:
         member(walk, &frame->join.member);
         FIELD(walk, frame->join.min_size, 4, MOOI_MEMBERS_MAX + 1);
+        FIELD(walk, frame->join.finishes, 1, 2);
         break;
     case MOOI_GONE:
         FIELD(walk, frame->gone.serial, 4, 0);
@@ -152,7 +153,7 @@ static void body(struct walk *walk, struct mooi_frame *frame)
         break;
     case MOOI_REFUSED:
         FIELD(walk, frame->refused.serial, 4, 0);
-        FIELD(walk, frame->refused.why, 1, MOOI_OTHER_SIZE + 1);
+        FIELD(walk, frame->refused.why, 1, MOOI_OTHER_POLICY + 1);
         break;
     case MOOI_ENTER:
         FIELD(walk, frame->enter.step, 1, 8);

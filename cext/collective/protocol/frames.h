@@ -114,7 +114,7 @@ struct mooi_fabric_post {
     uint64_t key, base;
 };
 
-enum mooi_refusal { MOOI_FULL = 1, MOOI_OTHER_SIZE };
+enum mooi_refusal { MOOI_FULL = 1, MOOI_OTHER_SIZE, MOOI_OTHER_POLICY };
 
 enum mooi_frame_kind {
     MOOI_JOIN = 1,
@@ -137,6 +137,7 @@ struct mooi_frame {
         struct {
             struct mooi_member member;
             uint32_t min_size;
+            bool finishes; /* operations that lose a member */
         } join;
         struct {
             uint32_t serial;

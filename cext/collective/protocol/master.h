@@ -49,6 +49,7 @@ struct mooi_master {
     uint64_t first_seq;
     uint64_t committed; /* the last one known to be */
     bool enough; /* the view has min_size members */
+    bool finishes; /* as all members want it; the master does not care */
     struct mooi_cause complaint; /* the first of this epoch */
     uint8_t key[MOOI_SECRET_BYTES]; /* of the group */
     struct mooi_seat seats[MOOI_MEMBERS_MAX];

@@ -75,6 +75,7 @@ moo_err mooi_enter(moo_group *group, struct mooi_segment *segment)
             group->listener, cell->member.address, MOOI_ADDRESSES_MAX);
     cell->start = group->start;
     cell->min_size = group->min_size;
+    cell->finishes = group->finishes;
     atomic_store(&cell->waiting, 0);
     atomic_store(&cell->complaint, 0);
     atomic_store(&cell->obstacles, 0);
@@ -90,8 +91,14 @@ moo_err mooi_refusal(const moo_group *group)
     const struct mooi_cell *cell = own_cell(group);
     if (mooi_slot_state(cell) != REFUSED)
         return MOO_OK;
-    return atomic_load(&cell->refusal) == MOOI_OTHER_SIZE ? MOO_EINVAL
-                                                          : MOO_ENOMEM;
+    switch (atomic_load(&cell->refusal)) {
+    case MOOI_OTHER_SIZE:
+        return MOO_EINVAL;
+    case MOOI_OTHER_POLICY:
+        return (moo_err)MOO_EMISMATCH;
+    default:
+        return MOO_ENOMEM;
+    }
 }
 
 void mooi_exit(moo_group *group, bool midway)

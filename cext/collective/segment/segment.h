@@ -46,6 +46,7 @@ struct mooi_cell {
     struct mooi_member member; /* since KNOCKS */
     uint32_t start;            /* of its process, since KNOCKS */
     uint32_t min_size;         /* since KNOCKS */
+    bool finishes;             /* since KNOCKS */
     uint64_t begun;            /* the last operation, since LEAVES */
     _Atomic uint64_t complaint; /* see mooi_complaint_word; 0: none */
     /* for newcomers: the outcome of this member's last barrier, if it failed */

@@ -59,7 +59,7 @@ static moo_err disagree(moo_work *work, uint32_t rank,
                         const struct mooi_signature *first, uint32_t other_rank,
                         const struct mooi_signature *other)
 {
-    char a[88], b[88];
+    char a[80], b[80];
     describe(first, a, sizeof a);
     describe(other, b, sizeof b);
     bool shapes = !strcmp(a, b);

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import select
 import socket
 import statistics
 import subprocess
@@ -28,14 +27,14 @@ from mooactor.cli.bench.report import Goal, Row, Skipped
 from mooactor.tensors.collective import (
     DTYPES,
     OPS,
-    GroupAgent,
     Part,
     SharedGroup,
     SharedWork,
-    segment_bytes,
 )
+from mooactor.tensors.network import Network as Ways
 from tests.bench.between import two_hosts, why_not
 from tests.clusters import Network
+from tests.learner.places import LoneAgent
 
 NAMES = ("ring.2", "ring.4")
 SIZES_KB = (64, 1024, 16 << 10, 64 << 10)
@@ -79,23 +78,23 @@ Ranks = list["subprocess.Popen[str]"]
 def _group(kind: str, ranks: int, network: Network) -> Iterator[Ranks]:
     with ExitStack() as stack:
         where = stack.enter_context(tempfile.TemporaryDirectory())
-        segment = os.memfd_create("bench")
-        stack.callback(os.close, segment)
-        os.ftruncate(segment, segment_bytes())
-        agent = stack.enter_context(_serving(GroupAgent(segment)))
+        agent = LoneAgent()
+        memory = {host: agent.memory(host) for host in network.hosts}
+        stack.enter_context(_serving(agent))
         processes = []
         for rank in range(ranks):
             host = network.hosts[rank * 2 // ranks]
             process = subprocess.Popen(
                 [
-                    *(*network.on(host), sys.executable, "-m", __name__, kind, host),
-                    *map(str, (rank, ranks, segment, agent.bell)),
+                    *(*network.on(host), sys.executable, "-m", __name__, kind),
+                    network.address(host),
+                    *map(str, (rank, ranks, *memory[host])),
                     str(Path(where) / "gloo"),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                pass_fds=[segment, agent.bell],
+                pass_fds=memory[host],
             )
             stack.enter_context(process)
             stack.callback(process.kill)
@@ -104,22 +103,21 @@ def _group(kind: str, ranks: int, network: Network) -> Iterator[Ranks]:
 
 
 @contextmanager
-def _serving(agent: GroupAgent) -> Iterator[GroupAgent]:
+def _serving(agent: LoneAgent) -> Iterator[None]:
     """Act for the agent, in a thread."""
-    ended, end = os.pipe()
+    ended = threading.Event()
 
     def serve() -> None:
-        while ended not in select.select([agent.fileno(), ended], [], [])[0]:
-            agent.look()
+        while not ended.is_set():
+            agent.serve(0.1)
 
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        yield agent
+        yield
     finally:
-        os.close(end)
+        ended.set()
         thread.join()
-        os.close(ended)
         agent.close()
 
 
@@ -145,8 +143,9 @@ class Rank(NamedTuple):
     reduce: Callable[[Any], object]
 
 
-def _ours(host: str, rank: int, ranks: int, segment: int, bell: int) -> Rank:
-    group = SharedGroup(segment, bell, rank, ranks, 60.0, host=host)
+def _ours(address: str, rank: int, ranks: int, segment: int, bell: int) -> Rank:
+    ways = Ways(("shm", "tcp"), bind=address)
+    group = SharedGroup(segment, bell, rank, ranks, 60.0, network=ways)
     while not group.ready(1.0):
         pass
 
@@ -183,14 +182,14 @@ def _gloo(rank: int, ranks: int, where: str) -> Rank:
 
 
 def serve(
-    kind: str, host: str, rank: int, ranks: int, segment: int, bell: int, at: str
+    kind: str, address: str, rank: int, ranks: int, segment: int, bell: int, at: str
 ) -> None:
     """Be one rank, until the commands end."""
     import torch
 
     torch.set_num_threads(1)
     if kind == "ours":
-        me = _ours(host, rank, ranks, segment, bell)
+        me = _ours(address, rank, ranks, segment, bell)
     else:
         me = _gloo(rank, ranks, at)
     for line in sys.stdin:
@@ -206,6 +205,6 @@ def serve(
 
 
 if __name__ == "__main__":
-    _, its_kind, its_host, *numbers, its_file = sys.argv
+    _, its_kind, its_address, *numbers, its_file = sys.argv
     rank_of, ranks_of, segment_of, bell_of = map(int, numbers)
-    serve(its_kind, its_host, rank_of, ranks_of, segment_of, bell_of, its_file)
+    serve(its_kind, its_address, rank_of, ranks_of, segment_of, bell_of, its_file)

@@ -21,10 +21,16 @@ MEDIA: dict[str, dict[str, str]] = {"shm": {}, "ring": {"MOOACTOR_TRANSPORT": "t
 
 
 @pytest.fixture(params=MEDIA)
-def members(request: Any, session: Any) -> Iterator[Callable[..., Any]]:
+def medium(request: Any) -> dict[str, str]:
+    """The variables of the members' environment."""
+    return MEDIA[request.param]
+
+
+@pytest.fixture
+def members(medium: dict[str, str], session: Any) -> Iterator[Callable[..., Any]]:
     """``members(n, min_size=n)``: n actors in one group, a `Group` in rank order."""
     groups: list[Any] = []
-    on = moo.on(Member, env=MEDIA[request.param])
+    on = moo.on(Member, env=medium)
 
     def make(
         size: int, min_size: int | None = None, timeout: float = 60.0

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 import mooactor as moo
 from mooactor.learner import LearnerGroup
+from tests.conftest import eventually
 
 
 def input_of(rank: int, elements: int, dtype: str) -> Any:
@@ -47,6 +50,10 @@ class Member:
 
     def pid(self) -> int:
         return os.getpid()
+
+    def host(self) -> str:
+        """Where it is, in a cluster of tests.clusters."""
+        return os.environ["MOOACTOR_HOST_ID"]
 
     def ask(self, name: str) -> Any:
         """An attribute of the group, called if it can be."""
@@ -87,3 +94,30 @@ class Member:
             except moo.PeerLost as lost:
                 return count, lost.rank, lost.epoch
         raise AssertionError
+
+
+_numbers = itertools.count()
+Placed = Callable[..., moo.Group[Any]]
+
+
+@contextlib.contextmanager
+def placed() -> Iterator[Placed]:
+    """``make("abd", min_size=3)``: one member on each of these hosts of the session, in
+    one group, in rank order. All actors of the session are gone in the end."""
+
+    def make(
+        hosts: str, min_size: int | None = None, timeout: float = 60.0
+    ) -> moo.Group[Any]:
+        made = [moo.on(Member, host=host).spawn() for host in hosts]
+        name, size = f"placed-{next(_numbers)}", len(made)
+        refs = [one.join.remote(name, min_size or size, size, timeout) for one in made]
+        ranks = moo.get(refs, timeout=60.0)
+        return moo.Group([made[ranks.index(rank)] for rank in range(size)])
+
+    try:
+        yield make
+    finally:
+        for actor in moo.actors():
+            with contextlib.suppress(moo.ActorUnavailable):
+                moo.kill(actor.handle)
+        assert eventually(lambda: moo.actors() == [])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from time import perf_counter
@@ -15,7 +14,7 @@ from mooactor.process.calls import context
 from mooactor.process.checks import function, seconds
 from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
-from mooactor.process.loops import refuse_to_block
+from mooactor.process.loops import refuse_to_block, running_loop
 from mooactor.process.objects.borrow import borrowing_in_progress
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold, claimed
@@ -106,7 +105,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     def _wait(self, timeout: float | None, *, read: bool = False) -> None:
         if self.is_here():
             return
-        if asyncio._get_running_loop() is not None:
+        if running_loop() is not None:
             refuse_on_loop(self._label)
         self.block(None if timeout is None else seconds("timeout", timeout), read=read)
 
@@ -235,6 +234,8 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
 
     async def _end_of(self, future: Future, calls: Sequence[Future]) -> None:
         """Sleep until a future, which is made of `calls`, is done."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         event, arrived = self._runtime.poller.event()
         future.listen(arrived)

@@ -33,10 +33,10 @@ from typing import Any
 
 import zmq
 
-from mooactor.control import curve
+from mooactor.control import addresses, curve
 from mooactor.control.curve import Gate
 from mooactor.control.envelope import KEY_BYTES, prefix
-from mooactor.control.reach import Reach, bind_tcp
+from mooactor.control.reach import Reach, listen
 from mooactor.control.strangers import Arrivals
 from mooactor.control.ways import PART_BYTES, Keeper, Ways, expect_dead_paths
 from mooactor.errors import MooError
@@ -231,8 +231,9 @@ class Messenger:
         self._inbox.setsockopt(zmq.BACKLOG, _BACKLOG)
         expect_dead_paths(self._inbox)
         self._arrivals = Arrivals(self._context, self._inbox)
-        port = self._arrivals.strangers.port = bind_tcp(self._inbox, reach)
-        return reach.address(port)
+        address = listen(self._inbox, reach)
+        _, self._arrivals.strangers.port = addresses.parse(address)
+        return address
 
     def open_ways(
         self,

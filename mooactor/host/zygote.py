@@ -313,6 +313,11 @@ class _Forks:
 
     def add_a_spare(self) -> None:
         """For the next one; not again before that if the system refuses it."""
+        # The part of an async actor that takes time, now that nobody waits.
+        import mooactor.process.actor.concurrent  # noqa: F401
+
+        gc.freeze()
+
         self._lacks_a_spare = False
         self._forget_spare()
         try:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -133,6 +132,8 @@ class Work(Generic[T]):
         return self._awaited().__await__()
 
     async def _awaited(self) -> T:
+        import asyncio
+
         given_up = threading.Event()
         try:
             await asyncio.to_thread(self._wait_unless, given_up)

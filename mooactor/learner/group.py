@@ -95,10 +95,10 @@ class LearnerGroup:
           min_size: 1 to 64; the same for all members.
           on_loss: what becomes of an `allreduce` or a `barrier` that loses a member:
             ``"raise"``, all others get `PeerLost`; or ``"finish"``, they make it
-            with their own inputs, and `Work.participants` says who took part.
-            Operations that name a rank raise `PeerLost` in any case. To finish costs a
-            copy of each input that its result would overwrite: give `out`. The same
-            for all members.
+            with their own inputs, and `Work.participants` says who took part. With
+            fewer than `min_size` members left, and in operations that name a rank,
+            they get `PeerLost` in any case. To finish costs a copy of each input that
+            its result would overwrite: give `out`. The same for all members.
           timeout: seconds for this, and for each operation: if a member does not join
             in time, it fails for all.
 

@@ -44,11 +44,11 @@ from mooactor import errors
 from mooactor.actors.api import wait
 from mooactor.actors.handle import Handle, RemoteMethod
 from mooactor.actors.monitor import Monitor
-from mooactor.actors.ref import Ref, Told
+from mooactor.actors.ref import Ref, Told, news_of
 from mooactor.control import envelope
 from mooactor.control.complaints import was_interrupted
 from mooactor.process import checks
-from mooactor.process.calls import Form, context, either, speak_for_all
+from mooactor.process.calls import Form, either, speak_for_all
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
@@ -695,28 +695,10 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         if self._ended():
             raise StopAsyncIteration
         while (item := self._ready()) is None:
-            await self._arrival(self._refs())
+            refs = self._refs()
+            awaited = [one for ref in refs for one in ref.missing()]
+            await news_of(self._runtime, awaited, Wait(refs, 1))
         return self._result(item)
-
-    async def _arrival(self, refs: list[Ref[Any]]) -> None:
-        """Sleep, on the running loop, until one of them is done."""
-        import asyncio
-
-        event, arrived = self._runtime.poller.event()
-        awaited = [one for ref in refs for one in ref.missing()]
-        for one in awaited:
-            one.listen(arrived)
-        asyncio.get_running_loop().call_soon(self._runtime.flush)
-        call, waiting = context.get(), Wait(refs, 1)
-        if call is not None:
-            call.awaits.append(waiting)
-        try:
-            await event.wait()
-        finally:
-            if call is not None:
-                call.awaits.remove(waiting)
-            for one in awaited:
-                one.unlisten(arrived)
 
     # -- the end -----------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Arguments:
         unsent, target = Unsent(), link.process_id
         again = future.request is not None
         alone = waits == BLOCKING or again or refs or borrowing.laid_out
-        if not alone and self._goes_far(buffers, target):
+        if not alone and self._may_go_far(buffers, target):
             if borrowing.defines:  # another callee may lack the definitions
                 borrowing = Borrowing(self._payloads.borrows)
                 whole = (args, kwargs) if kwargs else args
@@ -129,14 +129,10 @@ class Arguments:
         except errors.ActorDied:
             raise CalleeGone from None
 
-    def _goes_far(self, buffers: codec.Buffers, target: int) -> bool:
-        """Whether they are large, and for a process of another host to which there is
-        contact: a failure of that is an error of the call."""
-        return (
-            size_of(buffers) >= LARGE
-            and self._broadcaster.host_of(target) is not None
-            and self._payloads.plane.route(target)[0] is not None
-        )
+    def _may_go_far(self, buffers: codec.Buffers, target: int) -> bool:
+        """Whether they are large, and perhaps for a process of another host."""
+        large = size_of(buffers) >= LARGE
+        return large and self._broadcaster.may_be_elsewhere(target)
 
     def _in_common(
         self, data: bytes, buffers: codec.Buffers, borrowing: Borrowing

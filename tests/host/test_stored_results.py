@@ -199,6 +199,14 @@ def argument_of_plain_calls(cast: Cast) -> None:
     assert moo.get(refs) == [[4]] * 8
 
 
+def argument_for_new_actors(cast: Cast) -> None:
+    array = np.full(SIZE, 4, np.uint8)
+    new = [moo.on(Maker, host=host).spawn() for host in "abab"]
+    assert moo.get([maker.sum.remote(array) for maker in new * 2]) == [[4]] * 8
+    for maker in new:
+        moo.kill(maker)
+
+
 def argument_that_changes(cast: Cast) -> None:
     array, refs = np.full(SIZE, 4, np.uint8), []
     shared = moo.empty(SIZE, "uint8")
@@ -227,6 +235,7 @@ PATTERNS: dict[Callable[[Cast], None], tuple[int, int]] = {
     of_a_group: (0, 0),
     on_its_own_host: (0, 0),
     argument_of_plain_calls: (0, 2),
+    argument_for_new_actors: (0, 2),
     argument_that_changes: (0, 8),
 }
 

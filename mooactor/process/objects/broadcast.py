@@ -406,6 +406,7 @@ class Relay:
         self._keys[token] = key
         self._dropped.pop(key, None)
         self._keep(key)
+        self._is_lost(key)
 
     def arrived(self, token: int, reply: Reply) -> None:
         """It is here, and was not used yet."""
@@ -525,6 +526,8 @@ class Relay:
         kept = self._keep(key)
         if (target, record.call_id) not in kept.asks:
             kept.asks.append((target, record.call_id))
+        if self._is_lost(key):
+            return
         if kept.stored is not None:
             self._answer(kept, kept.stored)
         elif key in self._keys.values():  # otherwise it may never come here
@@ -540,6 +543,15 @@ class Relay:
         kept = self._kept.setdefault(key, Kept())
         self._look_later()
         return kept
+
+    def _is_lost(self, key: Key) -> bool:
+        """Whether its owner is dead, so that nobody will have it dropped. Looked at
+        after it was noted: a later death has a notice of its own."""
+        self._links.watch(key.owner)  # nothing of it may have come here
+        lost = self._links.is_gone(key.owner)
+        if lost:
+            self._forget(key)
+        return lost
 
     def _look_later(self) -> None:
         if self._kept and not self._will_look:

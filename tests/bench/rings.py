@@ -42,7 +42,7 @@ HOSTS = {2: 2, 4: 2, 3: 3, 6: 3}
 NAMES = (*(f"ring.{ranks}" for ranks in HOSTS), "ring.paced.2", "ring.paced.3")
 SIZES_KB = (64, 256, 1024, 4 << 10, 16 << 10, 64 << 10, 256 << 10)
 PEER = "gloo"
-PACED_MBIT, PACED_KB = 1000, 64 << 10
+PACED_MBIT, BURST_KB, PACED_KB = 1000, 256, 64 << 10
 # Of 1514 bytes on the link, 1448 are the stream's.
 PAYLOAD = 1448 / 1514
 
@@ -93,7 +93,7 @@ def _paced(net: Network, effort: Effort) -> Row:
     2(n-1)/n of the tensor."""
     hosts = len(net.hosts)
     for host in net.hosts:
-        limit(net.namespace[host], "up0", PACED_MBIT)
+        limit(net.namespace[host], "up0", PACED_MBIT, BURST_KB)
     with _group("ours", hosts, net) as ours:
         (spent,) = turn_about(effort.rounds, lambda: _timed(ours, PACED_KB, 3))
     sent = 2 * (hosts - 1) / hosts * (PACED_KB << 10)

@@ -36,7 +36,7 @@ class Learns(Protocol):
         """
 
     def state(self) -> State:
-        """What a checkpoint needs, with its ``version``."""
+        """The state for a checkpoint, with its ``version``."""
 
 
 class Crew:

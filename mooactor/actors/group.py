@@ -261,13 +261,15 @@ class Group(Generic[T]):
         if not methods:
             return []
         methods[0]._spec.check(args, kwargs)
+        links = [method._handle._where()[1] for method in methods]
         prepared = None
         if args or kwargs:
-            prepared = runtime.arguments.prepare(f"a group's {name}", args, kwargs)
+            processes = tuple(link.process_id for link in links)
+            what = f"a group's {name}"
+            prepared = runtime.arguments.prepare(what, args, kwargs, processes)
         kind: type[Ref[Any]] = Told if flags & envelope.ONE_WAY else Ref
         with _all_or_none() as refs:
-            for method in methods:
-                _, link = method._handle._where()
+            for method, link in zip(methods, links, strict=True):
                 options = method._options
                 ref = kind(runtime, f"{link.label}.{name}", options.timeout)
                 form = Form(method._spec, options, flags)
@@ -315,6 +317,8 @@ class GatheredRef(Ref[list[R]]):
     is passed to inside of a list or another value gets a plain `Ref`."""
 
     __slots__ = ("parts",)
+
+    gathers = True
 
     def __init__(self, runtime: Runtime, refs: Sequence[Ref[R]]) -> None:
         super().__init__(runtime, f"{len(refs)} calls")

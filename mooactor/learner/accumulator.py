@@ -131,6 +131,9 @@ class Accumulator:
 
     All members iterate until they leave the group, and members that join begin to. An
     iteration is one round: it waits for the others, also if this member has skipped.
+    Members that fetch the state take part in rounds, and run nothing of the program's
+    loop meanwhile. So the group is the accumulator's from now on: for operations of its
+    own the program has another group.
     In an asyncio program, ``async for`` does the same. A loop that must never wait, as
     moolib's, calls `poll`.
 

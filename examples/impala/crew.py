@@ -36,7 +36,7 @@ class Learns(Protocol):
         """
 
     def state(self) -> State:
-        """What a checkpoint needs, with its ``version``."""
+        """The state that a checkpoint has, with its ``version``."""
 
 
 class Crew:

@@ -36,7 +36,7 @@ class Learns(Protocol):
         """
 
     def state(self) -> State:
-        """The state that a checkpoint has, with its ``version``."""
+        """The state for a checkpoint, with its ``version``."""
 
 
 class Crew:

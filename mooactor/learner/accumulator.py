@@ -134,6 +134,8 @@ class Accumulator:
     Members that fetch the state take part in rounds, and run nothing of the program's
     loop meanwhile. So the group is the accumulator's from now on: for operations of its
     own the program has another group.
+    A process makes its model and optimizer before it joins the group, as the others
+    wait for its first iteration from then on.
     In an asyncio program, ``async for`` does the same. A loop that must never wait, as
     moolib's, calls `poll`.
 

@@ -42,13 +42,13 @@ from typing import (
 
 from mooactor import errors
 from mooactor.actors.api import wait
-from mooactor.actors.handle import Handle, RemoteMethod
+from mooactor.actors.handle import Handle, RemoteMethod, handle_of
 from mooactor.actors.monitor import Monitor
-from mooactor.actors.ref import Ref, Told
+from mooactor.actors.ref import Ref, Told, news_of
 from mooactor.control import envelope
 from mooactor.control.complaints import was_interrupted
 from mooactor.process import checks
-from mooactor.process.calls import Form, context, either, speak_for_all
+from mooactor.process.calls import Form, either, speak_for_all
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
@@ -80,13 +80,10 @@ class Group(Generic[T]):
     """
 
     def __init__(self, handles: Sequence[T]) -> None:
-        if not isinstance(handles, Iterable):
-            raise TypeError(f"{shown('handles', handles)} must be a list of handles")
+        checks.kind("handles", handles, Iterable, "a list of handles")
         self.__dict__["_handles"] = list(handles)  # `__setattr__` refuses
         for index, handle in enumerate(self._handles):
-            if not isinstance(handle, Handle):
-                where = shown(f"handles[{index}]", handle)
-                raise TypeError(f"{where} must be a handle, as moo.spawn returns it")
+            handle_of(handle, f"handles[{index}]")
 
     _handles: list[T]
 
@@ -434,9 +431,8 @@ def _check_tuples(arguments: Any) -> None:
             "member"
         )
     for index, one in enumerate(arguments):
-        if not isinstance(one, tuple | list):
-            where = shown(f"arguments[{index}]", one)
-            raise TypeError(f"{where} must be a tuple: one argument is (x,)")
+        what = "a tuple: one argument is (x,)"
+        checks.kind(f"arguments[{index}]", one, tuple | list, what)
 
 
 _GONE = (errors.ActorDied, errors.ActorUnavailable)  # another member may do better
@@ -517,8 +513,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
     ) -> None:
         """Raises TypeError, ValueError: an argument makes no sense."""
         self._taken: list[_Item] = []  # in their order; a handful
-        if not isinstance(items, Iterable):
-            raise TypeError(f"{checks.shown('items', items)} must be an iterable")
+        checks.kind("items", items, Iterable, "an iterable")
         checks.flag("ordered", ordered)
         checks.count("in_flight", in_flight, "a number of items per member", least=1)
         checks.count("retries", retries, "a number of further attempts")
@@ -695,28 +690,10 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         if self._ended():
             raise StopAsyncIteration
         while (item := self._ready()) is None:
-            await self._arrival(self._refs())
+            refs = self._refs()
+            awaited = [one for ref in refs for one in ref.missing()]
+            await news_of(self._runtime, awaited, Wait(refs, 1))
         return self._result(item)
-
-    async def _arrival(self, refs: list[Ref[Any]]) -> None:
-        """Sleep, on the running loop, until one of them is done."""
-        import asyncio
-
-        event, arrived = self._runtime.poller.event()
-        awaited = [one for ref in refs for one in ref.missing()]
-        for one in awaited:
-            one.listen(arrived)
-        asyncio.get_running_loop().call_soon(self._runtime.flush)
-        call, waiting = context.get(), Wait(refs, 1)
-        if call is not None:
-            call.awaits.append(waiting)
-        try:
-            await event.wait()
-        finally:
-            if call is not None:
-                call.awaits.remove(waiting)
-            for one in awaited:
-                one.unlisten(arrived)
 
     # -- the end -----------------------------------------------------------
 

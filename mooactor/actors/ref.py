@@ -236,23 +236,11 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         """Sleep until a future, which is made of `calls`, is done."""
         import asyncio
 
-        loop = asyncio.get_running_loop()
-        event, arrived = self._runtime.poller.event()
-        future.listen(arrived)
-        loop.call_soon(self._runtime.flush)
-        call, wait = context.get(), Wait(calls, len(calls))
-        if call is not None:
-            call.awaits.append(wait)
         try:
-            await event.wait()
+            await news_of(self._runtime, (future,), Wait(calls, len(calls)))
         except asyncio.CancelledError:
-            future.unlisten(arrived)
             self._give_up()
             raise
-        finally:
-            if call is not None:
-                call.awaits.remove(wait)
-            future.unlisten(arrived)
 
     def _give_up(self) -> None:
         """The task that awaited it was cancelled: so is the call, unless somebody
@@ -317,6 +305,11 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         mark = self._runtime.session_mark
         return (_by_hand, (mark, hold.owner, hold.object_id, self._label))
 
+    def unpin(self) -> None:
+        """Nobody will unpickle what one pickling by hand has made."""
+        borrows = self._runtime.borrows
+        borrows.give_back(self._hold(), PINNED, self._runtime.process_id)
+
     def __copy__(self) -> Ref[R_co]:
         return self
 
@@ -327,6 +320,34 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         if not self.state:
             return f"<Ref {self._label} pending>"
         return f"<Ref {self._label} {'failed' if self.failure() else 'done'}>"
+
+
+async def news_of(
+    runtime: Runtime,
+    futures: Sequence[Future],
+    wait: Wait,
+    here: Callable[[], bool] = lambda: False,
+) -> None:
+    """Sleep, on the running loop, until one of these has news: its end, or an item of a
+    stream. `wait`: as the search for deadlocks sees it. `here`: whether there are news
+    that came before, of which none of them tells."""
+    import asyncio
+
+    event, arrived = runtime.poller.event()
+    for future in futures:
+        future.listen(arrived)
+    asyncio.get_running_loop().call_soon(runtime.flush)
+    call = context.get()
+    if call is not None:
+        call.awaits.append(wait)
+    try:
+        if not here():
+            await event.wait()
+    finally:
+        if call is not None:
+            call.awaits.remove(wait)
+        for future in futures:
+            future.unlisten(arrived)
 
 
 class Told(Ref[None]):

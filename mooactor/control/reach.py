@@ -14,9 +14,6 @@ from typing import Any
 import msgspec
 import zmq
 
-from mooactor.control import addresses
-from mooactor.control.secret import stay_here
-
 
 class Reach(msgspec.Struct, frozen=True, omit_defaults=True):
     """The addresses of one process. Its host's agent chooses them."""
@@ -41,6 +38,8 @@ class Reach(msgspec.Struct, frozen=True, omit_defaults=True):
           AuthError: the key does not serve there.
         """
         if self.local:
+            from mooactor.control.secret import stay_here
+
             stay_here([self.bind, *listens])
 
 
@@ -55,6 +54,8 @@ def listen(socket: zmq.Socket[bytes], reach: Reach) -> str:
     Raises:
       MooError: no port is free, or the address is not of this machine.
     """
+    from mooactor.control import addresses
+
     ports = _ports(reach)
     if ports is not None:
         random.shuffle(ports)  # many start together: they must not try the same ones

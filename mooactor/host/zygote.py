@@ -313,7 +313,8 @@ class _Forks:
 
     def add_a_spare(self) -> None:
         """For the next one; not again before that if the system refuses it."""
-        # The part of an async actor that takes time, now that nobody waits.
+        # For async actors, and sessions of several hosts: now nobody waits.
+        import mooactor.control.strangers
         import mooactor.process.actor.concurrent  # noqa: F401
 
         gc.freeze()

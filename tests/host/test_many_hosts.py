@@ -7,15 +7,12 @@ import os
 import signal
 import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mooactor as moo
 from mooactor.control.node import Node
-from mooactor.process.current import current_runtime
-from tests.conftest import eventually
 from tests.host.where import Where, on
 from tests.marks import binds_cores
 
@@ -156,42 +153,3 @@ def test_a_malformed_message_of_a_member_ends_its_own_channel_only(joined):
         finally:
             node.close()
     assert kept.pid() == before
-
-
-# -- learner groups, whose members are on one host -------------------------------
-
-
-@moo.actor(max_concurrency=2)
-class Joins:
-    """Joins learner groups of two, one at a time."""
-
-    def join(self, name):
-        self.group = moo.LearnerGroup(name, min_size=2)
-        return self.group.size
-
-    def total(self):
-        values = np.ones(1000, np.float32)
-        self.group.allreduce([values], op="sum").wait()
-        return float(values.sum())
-
-    def waits(self):
-        """Whether it has the group's memory, waits for others, and has not heard that
-        one was refused."""
-        has_memory = "mooactor-group" in Path("/proc/self/maps").read_text()
-        return has_memory and len(current_runtime().agent._refusals) > 0
-
-
-def test_all_members_on_two_hosts_hear_that_at_once_and_may_form_on_one(joined):
-    for host, other in ("ab", "ba"):
-        first, second = (moo.on(Joins, host=one).spawn() for one in (host, other))
-        waiting = first.join.remote(f"on {host}")
-        assert eventually(first.waits)
-        for ref in (waiting, second.join.remote(f"on {host}")):
-            said = f"members on host {host} already"
-            with pytest.raises(moo.PlacementError, match=said):
-                ref.get(timeout=20)  # the group's own patience is 60 s
-
-    group = moo.Group([first, moo.on(Joins, host="b").spawn()])
-
-    assert group.call(Joins.join, "on b").get() == [2, 2]
-    assert group.call(Joins.total).get() == [2000.0, 2000.0]

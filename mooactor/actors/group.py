@@ -665,9 +665,6 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
 
     # -- iterating ---------------------------------------------------------
 
-    def __iter__(self) -> Map[R_co]:
-        return self
-
     def __next__(self) -> R_co:
         """The next result.
 
@@ -682,9 +679,6 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
             refuse_to_block(self._label, "`async for`")
             wait(self._refs(), fetch=True)
         return self._result(item)
-
-    def __aiter__(self) -> Map[R_co]:
-        return self
 
     async def __anext__(self) -> R_co:
         if self._ended():

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +12,8 @@ from torch import Tensor, nn
 Weights = dict[str, Tensor]  # parameters by name
 
 
-class Allocate(Protocol):
-    """Makes an uninitialised tensor; `moo.empty` makes it in shared memory."""
-
-    def __call__(self, shape: tuple[int, ...], dtype: torch.dtype, /) -> Tensor: ...
+#: Makes an uninitialised tensor; `moo.empty` makes it in shared memory.
+Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
 
 
 def flatten_gradients(network: nn.Module, allocate: Allocate) -> Tensor:

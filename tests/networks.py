@@ -66,9 +66,7 @@ def ip(*arguments: str) -> str:
     ).stdout
 
 
-def limit(
-    namespace: str, interface: str, mbit: int | None, burst_kb: int = 64
-) -> None:
+def limit(namespace: str, interface: str, mbit: int | None, burst_kb: int = 64) -> None:
     """Let so many Mbit/s leave by the interface; None: as many as it can. A busy
     machine reaches a high rate only with bursts of several of the 64 KB that its
     sockets send at once."""

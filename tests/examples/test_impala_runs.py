@@ -19,11 +19,12 @@ import pytest
 from PIL import Image
 
 import mooactor as moo
-from impala import Display, Run, flatten
+from impala import AllLearnersLost, Display, Run, flatten
 from impala.settings import flag
 from mooactor.rl import load_checkpoint
 from tests.conftest import eventually
-from tests.examples.conftest import flags_of, metrics
+from tests.examples.assassin import Assassin
+from tests.examples.conftest import flags_of, metrics, pids
 from tests.marks import slow, soak
 from tests.processes import Process
 
@@ -143,13 +144,8 @@ class Saboteur(Display):
     def show(self, row: Any) -> None:
         self.rows.append(row)
         if len(self.rows) >= 3 and not row["lost_calls"]:
-            self.killed.append(actor_pids()[0])
+            self.killed.append(pids("Actor")[0])
             os.kill(self.killed[-1], signal.SIGKILL)
-
-
-def actor_pids() -> list[int]:
-    rows = [row for host in moo.hosts() for row in host["actors"]]
-    return [row["pid"] for row in rows if row["label"].startswith("Actor")]
 
 
 @pytest.mark.slow
@@ -161,8 +157,35 @@ def test_a_killed_actor_is_replaced_and_training_goes_on(
     progress = train(impala, tmp_path, TINY | {"total_steps": 50_000}, saboteur)
     assert progress.steps >= 50_000
     assert saboteur.rows[-1]["lost_calls"] > 0
-    assert eventually(lambda: len(actor_pids()) == 2)
-    assert not {*saboteur.killed} & {*actor_pids()}
+    assert eventually(lambda: len(pids("Actor")) == 2)
+    assert not {*saboteur.killed} & {*pids("Actor")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_killed_learner_is_replaced_and_gets_the_weights_of_the_other(
+    impala: ModuleType,
+    runtime: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(impala, "REPORT_PERIOD_S", 0.2)
+    interrupted = threading.Event()
+    assassin = Assassin(2, 2, interrupted)
+    settings = TINY | {"total_steps": 10**9}
+    progress = train(impala, tmp_path, settings, assassin, interrupted)
+    assassin.check(load_checkpoint(tmp_path), progress.steps)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_run_whose_only_learner_is_lost_ends_and_says_how_to_go_on(
+    impala: ModuleType, runtime: None, tmp_path: Path
+) -> None:
+    assassin = Assassin(1, 1, threading.Event())
+    settings = TINY | {"learners": 1, "total_steps": 10**9}
+    with pytest.raises(AllLearnersLost, match="are lost; --resume goes on from"):
+        train(impala, tmp_path, settings, assassin)
 
 
 @pytest.mark.slow

@@ -53,7 +53,9 @@ def _disagree(group: Any, how: str) -> str:
     return "no error"
 
 
-def test_a_mismatch_is_the_same_clear_error_on_all_ranks(members: Any) -> None:
+def test_a_mismatch_is_the_same_clear_error_on_all_ranks(
+    members: Any, medium: dict[str, str]
+) -> None:
     size = 3
     group = members(size)
     for how in (
@@ -61,8 +63,9 @@ def test_a_mismatch_is_the_same_clear_error_on_all_ranks(members: Any) -> None:
     ):
         errors = group.run.call(_disagree, how).get()
         texts = {error.partition(": ")[2] for error in errors}
-        assert len(texts) == 1
-        assert "rank 0 called" in texts.pop()
+        # Between hosts each may name another member beside the odd one.
+        assert len(texts) <= (2 if medium else 1)
+        assert all(" called " in text and "rank 2 called" in text for text in texts)
         group.call(Member.barrier).get()  # and all is well again
         sums = group.call(Member.reduce_often, 4, 2).get()
         assert sums == [[float(size)] * 2] * size

@@ -54,18 +54,18 @@ void mooi_line_send(struct mooi_line *line, const struct mooi_frame *frame)
     flush(&line->to, line);
 }
 
-static moo_err fill(struct mooi_pipe *pipe, struct mooi_line *line)
+/* Take what has come, as far as there is room. *more: there may be more. */
+static moo_err fill(struct mooi_pipe *pipe, struct mooi_line *line, bool *more)
 {
-    size_t got = 1;
-    while (got && line->in_bytes < sizeof line->in) {
-        struct iovec part = {line->in + line->in_bytes,
-                             sizeof line->in - line->in_bytes};
-        moo_err err = mooi_pipe_receive(pipe, &part, 1, &got);
-        if (err)
-            return err;
-        line->in_bytes += (uint32_t)got;
-    }
-    return MOO_OK;
+    struct iovec part = {line->in + line->in_bytes,
+                         sizeof line->in - line->in_bytes};
+    size_t got = 0;
+    moo_err err = MOO_OK;
+    if (part.iov_len)
+        err = mooi_pipe_receive(pipe, &part, 1, &got);
+    line->in_bytes += (uint32_t)got;
+    *more = got && got == part.iov_len;
+    return err;
 }
 
 /* The first frame that has come whole, which stays; its length with the head,
@@ -100,6 +100,7 @@ moo_err mooi_lines_describe(moo_group *group, uint32_t *rank)
     struct mooi_line *line = &links->lines[0], back = {0};
     struct mooi_frame frame = {.kind = MOOI_FABRIC};
     uint32_t length;
+    bool more;
     moo_err err;
     if (!links->described) {
         if (group->ring->bounce)
@@ -114,7 +115,7 @@ moo_err mooi_lines_describe(moo_group *group, uint32_t *rank)
         return err;
     if (!links->next_known) { /* nothing else comes from there */
         struct mooi_line *heard = &links->back;
-        if ((err = fill(&line->to, heard)) ||
+        if ((err = fill(&line->to, heard, &more)) ||
             (err = first(heard, &frame, &length)))
             return err;
         if (length && frame.kind == MOOI_FABRIC) {
@@ -124,7 +125,7 @@ moo_err mooi_lines_describe(moo_group *group, uint32_t *rank)
     }
     *rank = mooi_link_origin(group, 0);
     if (!links->before_known) {
-        if ((err = fill(&line->from, line)) ||
+        if ((err = fill(&line->from, line, &more)) ||
             (err = first(line, &frame, &length)))
             return err;
         if (length && frame.kind == MOOI_FABRIC) {
@@ -203,14 +204,15 @@ static moo_err hear(moo_group *group, moo_work *work, struct mooi_line *line)
 {
     struct mooi_frame frame;
     uint32_t length;
-    moo_err err = MOO_OK;
+    bool more = true;
+    moo_err err;
     while (!line->ahead) {
         if ((err = first(line, &frame, &length)))
             return err;
         if (!length) {
-            uint32_t before = line->in_bytes;
-            err = fill(&line->from, line);
-            if (err || line->in_bytes == before)
+            if (!more)
+                return MOO_OK;
+            if ((err = fill(&line->from, line, &more)))
                 return err;
             continue;
         }

@@ -605,7 +605,7 @@ def open_run(plan: Plan) -> impala.Run:
         values,
         fixed=values if config.supply.deterministic else FIXED,
         free=FREE,
-        format_number=2,
+        format_number=3,
     )
     played = config.evaluation.eval or config.evaluation.record
     if run.has_made(config.total_steps) and not played:

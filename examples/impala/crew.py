@@ -81,10 +81,11 @@ class Crew:
             for index in [i for i, call in self._calls.items() if call.done()]:
                 try:
                     report = self._calls.pop(index).get()
-                except moo.ActorDied as error:
+                except moo.ActorRestarted:
                     lost += 1
-                    if not isinstance(error, moo.ActorRestarted):
-                        del self._learners[index]
+                except moo.ActorDied:
+                    lost += 1
+                    del self._learners[index]
                     if not self._learners:
                         raise
                 else:

@@ -47,7 +47,6 @@ from mooactor.errors import (
     RemoteError,
     VersionMismatch,
 )
-from mooactor.learner.group import LearnerGroup, ddp_hook
 from mooactor.process.supervision import (
     Died,
     Event,
@@ -58,8 +57,10 @@ from mooactor.process.supervision import (
 )
 from mooactor.tensors.public import empty, move
 
-if TYPE_CHECKING:  # it needs torch: see `__getattr__`
+if TYPE_CHECKING:  # see `__getattr__`
     from mooactor.learner.accumulator import Accumulator as Accumulator
+    from mooactor.learner.group import LearnerGroup as LearnerGroup
+    from mooactor.learner.group import ddp_hook as ddp_hook
 
 __version__ = "0.1.0"
 
@@ -125,15 +126,23 @@ __all__ = [
 ]
 
 
+_LATER = {
+    "Accumulator": "learner.accumulator",  # it needs torch
+    "LearnerGroup": "learner.group",
+    "ddp_hook": "learner.group",
+}
+
+
 def __getattr__(name: str) -> object:
-    """Imported when they are used: ``moo.rl``, ``moo.testing``, `Accumulator`."""
+    """Imported when they are used: ``moo.rl``, ``moo.testing``, and those of learner
+    groups."""
     if name in ("rl", "testing"):
         return importlib.import_module(f"{__name__}.{name}")
-    if name == "Accumulator":  # it needs torch
-        from mooactor.learner.accumulator import Accumulator
-
-        return Accumulator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_LATER[name]}")
+    found: object = getattr(module, name)
+    return found
 
 
 def __dir__() -> list[str]:

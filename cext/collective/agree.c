@@ -4,72 +4,14 @@
  * algorithms call it: each publishes PUT >= base, which shows that the
  * member's call was posted, and mooi_agree compares.
  */
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
+#include "collective/calls.h"
+#include "collective/fault.h"
 #include "collective/progress.h"
 #include "collective/protocol/words.h"
 #include "collective/ring.h"
 #include "core/clock.h"
-
-static const char *const kind_names[MOO_GROUP_KINDS] = {
-    "barrier", "allreduce", "broadcast", "all_gather", "reduce_scatter"};
-
-static void describe(const struct mooi_signature *signature, char *text,
-                     size_t room)
-{
-    char part[32] = "";
-    if (signature->parts > 1)
-        snprintf(part, sizeof part, ", type %u of %u",
-                 (unsigned)signature->part + 1, (unsigned)signature->parts);
-    switch (signature->kind) {
-    case MOO_GROUP_BARRIER:
-        snprintf(text, room, "barrier");
-        return;
-    case MOO_GROUP_BROADCAST:
-        snprintf(text, room, "broadcast(root=%u) of %u tensors, %" PRIu64
-                 " bytes", signature->root, signature->spans,
-                 signature->bytes);
-        return;
-    default:
-        snprintf(text, room, "%s of %u %s tensors, %" PRIu64 " bytes, %s%s",
-                 kind_names[signature->kind], signature->spans,
-                 mooi_dtype_name((moo_dtype)signature->dtype),
-                 signature->bytes,
-                 signature->kind == MOO_GROUP_ALL_GATHER
-                     ? "in rank order"
-                     : mooi_reduction_name((moo_reduction)signature->op),
-                 part);
-    }
-}
-
-static bool same(const struct mooi_signature *a,
-                 const struct mooi_signature *b)
-{
-    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
-           a->root == b->root && a->spans == b->spans &&
-           a->bytes == b->bytes && a->output_bytes == b->output_bytes &&
-           a->layout == b->layout && a->part == b->part &&
-           a->parts == b->parts;
-}
-
-static moo_err disagree(moo_work *work, uint32_t rank,
-                        const struct mooi_signature *first, uint32_t other_rank,
-                        const struct mooi_signature *other)
-{
-    char a[80], b[80];
-    describe(first, a, sizeof a);
-    describe(other, b, sizeof b);
-    bool shapes = !strcmp(a, b);
-    work->outcome.rank = other_rank;
-    snprintf(work->outcome.text, sizeof work->outcome.text,
-             "rank %u called %s; rank %u called %s%s", (unsigned)rank, a,
-             (unsigned)other_rank, b,
-             shapes ? ", with other shapes, types or keys" : "");
-    return (moo_err)MOO_EMISMATCH;
-}
 
 moo_err mooi_agree(moo_group *group, moo_work *work)
 {
@@ -87,25 +29,12 @@ moo_err mooi_agree(moo_group *group, moo_work *work)
         uint32_t rank = hosts->order[i];
         const struct mooi_signature *other =
             mooi_call_of(group, rank, work->seq);
-        if (same(first, other))
+        if (mooi_same_calls(first, other))
             continue;
         err = hosts->count > 1 ? MOO_OK : mooi_conclude(group, work, false);
-        return err ? err : disagree(work, leader, first, rank, other);
+        return err ? err : mooi_disagree(work, leader, first, rank, other);
     }
     return MOO_OK;
-}
-
-bool mooi_same_call(moo_group *group, moo_work *work, uint32_t rank,
-                    const struct mooi_signature *theirs)
-{
-    const struct mooi_signature *ours = &work->signature;
-    if (same(ours, theirs))
-        return true;
-    if (rank < group->rank)
-        disagree(work, rank, theirs, group->rank, ours);
-    else
-        disagree(work, group->rank, ours, rank, theirs);
-    return false;
 }
 
 /* ---- the commit ---- */
@@ -156,6 +85,35 @@ static moo_err await_leader(moo_group *group, moo_work *work)
     return err;
 }
 
+/* Tell all hosts that this one has all its bytes, or that calls differ
+ * (`status`), and wait until all have told it. As mooi_links_wait. */
+static moo_err commit_as_leader(moo_group *group, moo_work *work,
+                                uint32_t status, bool rest)
+{
+    struct mooi_commit *commit = &group->ring->commit;
+    while (commit->seq == work->seq) {
+        bool aborted;
+        if (!commit->entered)
+            mooi_commit_enter(commit, status, rest);
+        if (commit->seq == work->seq) {
+            moo_err err = mooi_lines_pump(group, work);
+            if (err && err != MOO_EMISMATCH)
+                return err;
+        }
+        if (mooi_decided(group, work->seq, &aborted))
+            break;
+        if (commit->seq == work->seq) {
+            moo_err err = mooi_links_wait(group, work, -1, -1, false);
+            if (err && err != MOO_EMISMATCH)
+                return err;
+        }
+    }
+    bool aborted = false;
+    mooi_decided(group, work->seq, &aborted);
+    MOOI_FAULT("everywhere");
+    return aborted ? MOO_EPEER : MOO_OK;
+}
+
 /* After calls that differ members rest, too: bytes of the operation are still
  * on their way, and the next view has connections of its own. */
 static moo_err conclude_everywhere(moo_group *group, moo_work *work,
@@ -166,9 +124,9 @@ static moo_err conclude_everywhere(moo_group *group, moo_work *work,
     if (leads && succeeds)
         err = mooi_links_check(group, work);
     if (!err)
-        err = leads ? mooi_lines_commit(group, work, succeeds ? 0 : 1,
-                                        !succeeds || (group->rank == 0 &&
-                                                      is_marked(work)))
+        err = leads ? commit_as_leader(group, work, succeeds ? 0 : 1,
+                                       !succeeds || (group->rank == 0 &&
+                                                     is_marked(work)))
                     : await_leader(group, work);
     if (err)
         return err;

@@ -32,8 +32,9 @@
  * Newcomers enter where members *rest*: behind a barrier that rank 0 has marked
  * nobody begins another operation before the next view.
  *
- * A group that *finishes* takes every abort that lost a member for a silent one:
- * all make the operation anew, with their own inputs and without that member.
+ * A group that *finishes* takes an abort that lost a member for a silent one, as
+ * long as min_size members are left: all make the operation anew, with their own
+ * inputs and without that member.
  * Inputs that the operation overwrites are copied before.
  *
  * In other groups, what are the others told? After a leave: the new epoch, which all see after
@@ -122,6 +123,10 @@ void mooi_complain(moo_group *group, uint64_t seq, enum mooi_why why,
                    uint32_t rank);
 /* Whether `seq` is decided; *aborted: how. */
 bool mooi_decided(const moo_group *group, uint64_t seq, bool *aborted);
+/* Whether the members that are left can make operation `seq`, which was aborted,
+ * by themselves: they are enough, and no newcomer is among them who would take
+ * it for his first one. (Behind a rest, nobody has begun it.) */
+bool mooi_goes_on(const moo_group *group, uint64_t seq);
 /* The cause of an abort, and its epoch. */
 struct mooi_cause mooi_cause_of(const moo_group *group, uint64_t seq,
                                 uint32_t *epoch);

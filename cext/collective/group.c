@@ -148,17 +148,6 @@ moo_err moo_group_members(moo_group *group, moo_member *members,
     return MOO_OK;
 }
 
-/* By the runner, or with the mutex held. */
-void mooi_describe_members(const moo_group *group, moo_member *members)
-{
-    for (uint32_t rank = 0; rank < group->view.size; rank++) {
-        const struct mooi_member *member = &group->view.members[rank];
-        members[rank].pid = member->pid;
-        members[rank].id = member->id;
-        memcpy(members[rank].host, member->name, sizeof member->name);
-    }
-}
-
 moo_err moo_group_obstacle(moo_group *group, moo_outcome *out)
 {
     moo_err err = look(group);

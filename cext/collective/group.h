@@ -148,9 +148,6 @@ moo_err mooi_join_at(struct mooi_segment *segment, int bell,
                      uint64_t process_id, uint32_t min_size, double timeout_s,
                      const moo_group_options *options, moo_group **group);
 
-/* Those of the present view, in rank order. */
-void mooi_describe_members(const moo_group *group, moo_member *members);
-
 /* ---- segment/agent.c ---- */
 
 /* moo_group_agent_open with a segment that the caller keeps mapped. */

@@ -6,15 +6,13 @@
  * waits in its line, which is read no further until then: its sender has
  * finished the present one, and so cannot be waiting for us.
  */
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "collective/calls.h"
 #include "collective/fault.h"
 #include "collective/progress.h"
 #include "collective/ring.h"
-#include "core/clock.h"
 
 #define HEAD_BYTES 2u
 
@@ -270,31 +268,4 @@ void mooi_lines_open(moo_group *group)
     commit->to = group;
     mooi_commit_open(commit, group->hosts.count, group->hosts.mine,
                      group->view.first_seq);
-}
-
-moo_err mooi_lines_commit(moo_group *group, moo_work *work, uint32_t status,
-                          bool rest)
-{
-    struct mooi_commit *commit = &group->ring->commit;
-    while (commit->seq == work->seq) {
-        bool aborted;
-        if (!commit->entered)
-            mooi_commit_enter(commit, status, rest);
-        if (commit->seq == work->seq) {
-            moo_err err = mooi_lines_pump(group, work);
-            if (err && err != MOO_EMISMATCH)
-                return err;
-        }
-        if (mooi_decided(group, work->seq, &aborted))
-            break;
-        if (commit->seq == work->seq) {
-            moo_err err = mooi_links_wait(group, work, -1, -1, false);
-            if (err && err != MOO_EMISMATCH)
-                return err;
-        }
-    }
-    bool aborted = false;
-    mooi_decided(group, work->seq, &aborted);
-    MOOI_FAULT("everywhere");
-    return aborted ? MOO_EPEER : MOO_OK;
 }

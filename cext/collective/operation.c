@@ -102,11 +102,13 @@ static void blame(moo_group *group, moo_work *work,
                  (unsigned)decision->witness, (unsigned)work->outcome.rank);
 }
 
-static bool begins_anew(const moo_group *group, enum mooi_why why)
+static bool begins_anew(const moo_group *group, uint64_t seq,
+                        enum mooi_why why)
 {
+    bool lost = why == MOOI_WHY_SHORT || why == MOOI_WHY_DIED ||
+                why == MOOI_WHY_CUT;
     return why <= MOOI_WHY_LEFT ||
-           (group->finishes && (why == MOOI_WHY_SHORT ||
-                                why == MOOI_WHY_DIED || why == MOOI_WHY_CUT));
+           (group->finishes && lost && mooi_goes_on(group, seq));
 }
 
 /* Without memory nobody is told who took part. */
@@ -137,7 +139,7 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         group->seq = work->seq;
         work->entered = false;
     }
-    if (err == MOO_EPEER && begins_anew(group, decision.why)) {
+    if (err == MOO_EPEER && begins_anew(group, work->seq, decision.why)) {
         if (decision.why >= MOOI_WHY_LEFT && names_a_rank(work) &&
             !work->told) {
             work->told = true;
@@ -167,7 +169,7 @@ static moo_err rest(moo_group *group, moo_work *work)
         enum mooi_why why;
         bool rested;
         if (mooi_is_rested(group, work->seq, &why, &rested)) {
-            group->seq += begins_anew(group, why);
+            group->seq += begins_anew(group, work->seq + 1, why);
             mooi_adopt(group);
             work->resting = false;
             return MOO_OK;

@@ -36,10 +36,6 @@ void mooi_tune(moo_group *group);
  * calls. MOO_EMISMATCH: they differ, and the outcome's text says how. In a view
  * of several hosts it is not concluded then. */
 moo_err mooi_agree(moo_group *group, moo_work *work);
-/* Whether the call of another host's leader is like ours; if not, the outcome's
- * text says how. */
-bool mooi_same_call(moo_group *group, moo_work *work, uint32_t rank,
-                    const struct mooi_signature *theirs);
 /* Commit `work`, once all the bytes that it needs are in the memory of this
  * host; `succeeds`: the calls agree. MOO_EPEER: it was aborted before.
  * MOO_EMISMATCH: others know that the calls differ. MOOI_PENDING: the slice is

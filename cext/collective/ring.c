@@ -96,7 +96,7 @@ static unsigned char *gathered(moo_group *group, moo_work *work)
     return mooi_small_buffer(group, work, leader) + GATHERED;
 }
 
-/* What the exchange carries: `each` bytes of every member, or, if there is one,
+/* The load of an exchange: `each` bytes of every member, or, if there is one,
  * of `root`; each host sends one byte at least, so that none can be done before
  * all have begun. */
 struct load {

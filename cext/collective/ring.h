@@ -66,11 +66,6 @@ void mooi_line_send(struct mooi_line *line, const struct mooi_frame *frame);
 /* Send and take what there is, without blocking. MOO_EMISMATCH: the calls
  * differ, here or elsewhere. As mooi_links_wait. */
 moo_err mooi_lines_pump(moo_group *group, moo_work *work);
-/* Commit `work`, of which all bytes are in the memory of this host, or whose
- * calls differ (`status`): tell it to all hosts, and wait until all have.
- * MOO_EPEER: it was aborted. As mooi_links_wait. */
-moo_err mooi_lines_commit(moo_group *group, moo_work *work, uint32_t status,
-                          bool rest);
 /* Once the lines stand: let the neighbours in the ring know this leader's
  * registered memory, and get theirs. MOO_ETIMEOUT: not yet. Any other error: of
  * the connection with *rank. */

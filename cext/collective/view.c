@@ -7,6 +7,8 @@
  * current view may be a later one already: then the next operation has been
  * aborted, and nothing ever runs in the view taken over.
  */
+#include <string.h>
+
 #include "collective/group.h"
 #include "collective/progress.h"
 #include "collective/view.h"
@@ -35,6 +37,16 @@ moo_err mooi_adopt(moo_group *group)
     pthread_mutex_unlock(&group->mutex);
     mooi_tune(group);
     return MOO_OK;
+}
+
+void mooi_describe_members(const moo_group *group, moo_member *members)
+{
+    for (uint32_t rank = 0; rank < group->view.size; rank++) {
+        const struct mooi_member *member = &group->view.members[rank];
+        members[rank].pid = member->pid;
+        members[rank].id = member->id;
+        memcpy(members[rank].host, member->name, sizeof member->name);
+    }
 }
 
 moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)

@@ -16,7 +16,6 @@ Only the consumer's own thread sends, so a consumer that stops stops everything.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import (
     AsyncIterator,
@@ -45,11 +44,11 @@ from mooactor import errors
 from mooactor.actors.api import wait
 from mooactor.actors.handle import Handle, RemoteMethod
 from mooactor.actors.monitor import Monitor
-from mooactor.actors.ref import Ref, Told
+from mooactor.actors.ref import Ref, Told, news_of
 from mooactor.control import envelope
 from mooactor.control.complaints import was_interrupted
 from mooactor.process import checks
-from mooactor.process.calls import Form, context, either, speak_for_all
+from mooactor.process.calls import Form, either, speak_for_all
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
@@ -265,13 +264,15 @@ class Group(Generic[T]):
         if not methods:
             return []
         methods[0]._spec.check(args, kwargs)
+        links = [method._handle._where()[1] for method in methods]
         prepared = None
         if args or kwargs:
-            prepared = runtime.arguments.prepare(f"a group's {name}", args, kwargs)
+            processes = tuple(link.process_id for link in links)
+            what = f"a group's {name}"
+            prepared = runtime.arguments.prepare(what, args, kwargs, processes)
         kind: type[Ref[Any]] = Told if flags & envelope.ONE_WAY else Ref
         with _all_or_none() as refs:
-            for method in methods:
-                _, link = method._handle._where()
+            for method, link in zip(methods, links, strict=True):
                 options = method._options
                 ref = kind(runtime, f"{link.label}.{name}", options.timeout)
                 form = Form(method._spec, options, flags)
@@ -319,6 +320,8 @@ class GatheredRef(Ref[list[R]]):
     is passed to inside of a list or another value gets a plain `Ref`."""
 
     __slots__ = ("parts",)
+
+    gathers = True
 
     def __init__(self, runtime: Runtime, refs: Sequence[Ref[R]]) -> None:
         super().__init__(runtime, f"{len(refs)} calls")
@@ -692,26 +695,10 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         if self._ended():
             raise StopAsyncIteration
         while (item := self._ready()) is None:
-            await self._arrival(self._refs())
+            refs = self._refs()
+            awaited = [one for ref in refs for one in ref.missing()]
+            await news_of(self._runtime, awaited, Wait(refs, 1))
         return self._result(item)
-
-    async def _arrival(self, refs: list[Ref[Any]]) -> None:
-        """Sleep, on the running loop, until one of them is done."""
-        event, arrived = self._runtime.poller.event()
-        awaited = [one for ref in refs for one in ref.missing()]
-        for one in awaited:
-            one.listen(arrived)
-        asyncio.get_running_loop().call_soon(self._runtime.flush)
-        call, waiting = context.get(), Wait(refs, 1)
-        if call is not None:
-            call.awaits.append(waiting)
-        try:
-            await event.wait()
-        finally:
-            if call is not None:
-                call.awaits.remove(waiting)
-            for one in awaited:
-                one.unlisten(arrived)
 
     # -- the end -----------------------------------------------------------
 

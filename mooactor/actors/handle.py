@@ -9,7 +9,6 @@ memory, independently of the others.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +28,7 @@ from mooactor.process.calls import (
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.interface import Interface, MethodSpec
+from mooactor.process.loops import running_loop
 from mooactor.process.objects.future import Arrival
 from mooactor.process.objects.holds import Hold
 from mooactor.process.runtime import Runtime
@@ -200,7 +200,7 @@ class RemoteMethod:
           RuntimeError: on a running event loop, which waiting would freeze.
         """
         if self._kind == "sync":
-            if asyncio._get_running_loop() is not None:
+            if running_loop() is not None:
                 self._refuse_to_block()
             ref = self._start(args, kwargs, self._blocking)
             if ref.state <= 0:
@@ -312,6 +312,8 @@ class RemoteMethod:
         return ref
 
     async def _awaited(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        import asyncio
+
         ref = self._start(args, kwargs, self._form._replace(waits=AWAITED))
         try:
             return await ref

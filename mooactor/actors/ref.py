@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from time import perf_counter
@@ -15,7 +14,7 @@ from mooactor.process.calls import context
 from mooactor.process.checks import function, seconds
 from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
-from mooactor.process.loops import refuse_to_block
+from mooactor.process.loops import refuse_to_block, running_loop
 from mooactor.process.objects.borrow import borrowing_in_progress
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold, claimed
@@ -106,7 +105,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     def _wait(self, timeout: float | None, *, read: bool = False) -> None:
         if self.is_here():
             return
-        if asyncio._get_running_loop() is not None:
+        if running_loop() is not None:
             refuse_on_loop(self._label)
         self.block(None if timeout is None else seconds("timeout", timeout), read=read)
 
@@ -235,23 +234,13 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
 
     async def _end_of(self, future: Future, calls: Sequence[Future]) -> None:
         """Sleep until a future, which is made of `calls`, is done."""
-        loop = asyncio.get_running_loop()
-        event, arrived = self._runtime.poller.event()
-        future.listen(arrived)
-        loop.call_soon(self._runtime.flush)
-        call, wait = context.get(), Wait(calls, len(calls))
-        if call is not None:
-            call.awaits.append(wait)
+        import asyncio
+
         try:
-            await event.wait()
+            await news_of(self._runtime, (future,), Wait(calls, len(calls)))
         except asyncio.CancelledError:
-            future.unlisten(arrived)
             self._give_up()
             raise
-        finally:
-            if call is not None:
-                call.awaits.remove(wait)
-            future.unlisten(arrived)
 
     def _give_up(self) -> None:
         """The task that awaited it was cancelled: so is the call, unless somebody
@@ -316,6 +305,11 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         mark = self._runtime.session_mark
         return (_by_hand, (mark, hold.owner, hold.object_id, self._label))
 
+    def unpin(self) -> None:
+        """Nobody will unpickle what one pickling by hand has made."""
+        borrows = self._runtime.borrows
+        borrows.give_back(self._hold(), PINNED, self._runtime.process_id)
+
     def __copy__(self) -> Ref[R_co]:
         return self
 
@@ -326,6 +320,34 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         if not self.state:
             return f"<Ref {self._label} pending>"
         return f"<Ref {self._label} {'failed' if self.failure() else 'done'}>"
+
+
+async def news_of(
+    runtime: Runtime,
+    futures: Sequence[Future],
+    wait: Wait,
+    here: Callable[[], bool] = lambda: False,
+) -> None:
+    """Sleep, on the running loop, until one of these has news: its end, or an item of a
+    stream. `wait`: as the search for deadlocks sees it. `here`: whether there are news
+    that came before, of which none of them tells."""
+    import asyncio
+
+    event, arrived = runtime.poller.event()
+    for future in futures:
+        future.listen(arrived)
+    asyncio.get_running_loop().call_soon(runtime.flush)
+    call = context.get()
+    if call is not None:
+        call.awaits.append(wait)
+    try:
+        if not here():
+            await event.wait()
+    finally:
+        if call is not None:
+            call.awaits.remove(wait)
+        for future in futures:
+            future.unlisten(arrived)
 
 
 class Told(Ref[None]):

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
@@ -24,7 +24,6 @@ from mooactor import errors
 from mooactor.control import codec
 from mooactor.control.messages import LONGEST_S
 from mooactor.host import session as _session
-from mooactor.host.driver_joins import Joining
 from mooactor.host.ending import Awaited, reason
 from mooactor.process import checks
 from mooactor.process.current import (
@@ -38,6 +37,9 @@ from mooactor.process.protocol import GetHandle, ListActors, LookUp, Row
 from mooactor.process.runtime import Runtime
 from mooactor.tensors.network import choose
 from mooactor.times import GRACE_S
+
+if TYPE_CHECKING:
+    from mooactor.host.driver_joins import Joining
 
 ADDRESS = "MOOACTOR_ADDRESS"
 PORTS = "MOOACTOR_PORTS"
@@ -210,6 +212,7 @@ def _joining(address: str | None, local: bool, namespace: str | None) -> Joining
         return None
     from mooactor.control import secret  # only here: others need none of it
     from mooactor.host import addresses
+    from mooactor.host.driver_joins import Joining
 
     brokers, bind = addresses.parse_list(named), choose(None).bind
     hosts = [broker.host for broker in brokers]

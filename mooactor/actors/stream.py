@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Generic, TypeVar
 
 from mooactor import errors
-from mooactor.actors.ref import deadline_passed, end_with, refuse_on_loop
+from mooactor.actors.ref import deadline_passed, end_with, news_of, refuse_on_loop
 from mooactor.control import envelope
 from mooactor.control.complaints import was_interrupted
-from mooactor.process.calls import context
 from mooactor.process.deadlock import Wait
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.runtime import Runtime
@@ -173,28 +172,14 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
                 if self.channel.state and not items:
                     self.channel.unwrap()
                     raise StopAsyncIteration
-                await self._arrival()
+                awaited = (self.channel,)
+                await news_of(self._runtime, awaited, Wait(awaited, 1), self._arrived)
             item = items[0]
             value = self._value(item)
             if self._is_next(item):
                 self._taken += 1  # as in `__next__`
                 del items[0]
                 return value
-
-    async def _arrival(self) -> None:
-        event, arrived = self._runtime.poller.event()
-        self._runtime.flush()
-        self.channel.listen(arrived)
-        call, wait = context.get(), Wait((self.channel,), 1)
-        if call is not None:
-            call.awaits.append(wait)
-        try:
-            if not self._arrived():
-                await event.wait()
-        finally:
-            if call is not None:
-                call.awaits.remove(wait)
-            self.channel.unlisten(arrived)
 
     def close(self) -> None:
         """End the producer, and drop the items that are here already."""

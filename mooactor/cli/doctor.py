@@ -12,13 +12,10 @@ import argparse
 import importlib.metadata
 import importlib.util
 import json
-import mmap
 import os
 import platform
-import resource
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -91,21 +88,6 @@ def system() -> Finding:
     return broken("system", detail, "run it on Linux (a virtual machine will do)")
 
 
-def memfd() -> Finding:
-    """Anonymous shared memory, for tensors."""
-    try:
-        descriptor = os.memfd_create("mooactor-doctor", os.MFD_CLOEXEC)
-    except (AttributeError, OSError) as error:
-        return broken("memfd", str(error), "use Linux 3.17 or newer; check seccomp")
-    try:
-        os.ftruncate(descriptor, mmap.PAGESIZE)
-        with mmap.mmap(descriptor, mmap.PAGESIZE) as view:
-            view[:4] = b"moo!"
-        return ok("memfd", "anonymous shared memory works; /dev/shm is not used")
-    finally:
-        os.close(descriptor)
-
-
 def pidfd() -> Finding:
     """It shows the death of a process at once."""
     try:
@@ -121,20 +103,6 @@ def processes_seen() -> Finding:
     if (why := why_no_proc()) is not None:
         return broken("/proc", why, MOUNT_PROC)
     return ok("/proc", "it shows this process's own pid namespace")
-
-
-def passed_descriptors() -> Finding:
-    """SCM_RIGHTS: a process hands its memory to another by it."""
-    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with left, right:
-        try:
-            socket.send_fds(left, [b"x"], [left.fileno()])
-            _, (received, *_), _, _ = socket.recv_fds(right, 1, 1)
-        except (OSError, ValueError) as error:
-            remedy = "allow SCM_RIGHTS on unix sockets in the sandbox"
-            return broken("descriptors", str(error), remedy)
-        os.close(received)
-    return ok("descriptors", "processes can hand memory to each other")
 
 
 def directory() -> Finding:
@@ -176,23 +144,6 @@ def open_files() -> Finding:
     return slow("open files", detail, files.REMEDY)
 
 
-def processes() -> Finding:
-    """Each actor is a process with some threads."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if limit == resource.RLIM_INFINITY or limit >= 1024:
-        return ok("processes", f"{_limit(limit)} threads and processes")
-    return slow("processes", f"only {limit} for this user", "ulimit -u 4096")
-
-
-def locked_memory() -> Finding:
-    """RDMA pins memory; nothing else here does."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if limit == resource.RLIM_INFINITY:
-        return ok("locked memory", "unlimited")
-    detail = f"{limit >> 10} KiB may be locked; only RDMA would need more"
-    return note("locked memory", detail, "ulimit -l unlimited, before using RDMA")
-
-
 def memory() -> Finding:
     """Tensors in shared memory may take half of the memory."""
     limit, total = memory_in_reach(), memory_of_machine()
@@ -210,10 +161,6 @@ def cores() -> Finding:
         return ok("cores", f"{count} for this process")
     remedy = "give the container more than one core: callers and actors take turns now"
     return slow("cores", "one only", remedy)
-
-
-def _limit(value: int) -> str:
-    return "unlimited" if value == resource.RLIM_INFINITY else str(value)
 
 
 # -- installed software -------------------------------------------------------------
@@ -340,6 +287,7 @@ def _origin() -> str:
 
 INFINIBAND = Path("/sys/class/infiniband")
 _BYTES = 4 << 20
+_SANDBOX = "allow memfd_create, and SCM_RIGHTS on unix sockets, in the sandbox"
 _INSTALL_HEADERS = "apt-get install libfabric-dev, or your system's equivalent"
 _INSTALL = (
     "apt-get install libfabric1 libfabric-bin rdma-core, or your system's equivalent"
@@ -352,7 +300,7 @@ def shared_memory() -> Finding:
     try:
         spent = _cross("shm")
     except (MooError, OSError, RuntimeError) as error:
-        return broken(name, str(error), "see memfd, descriptors and directory above")
+        return broken(name, str(error), _SANDBOX)
     return ok(name, f"4 MiB crossed without the network in {1e3 * spent:.1f} ms")
 
 
@@ -486,15 +434,11 @@ CHECKS = (
     system,
     cores,
     memory,
-    memfd,
     pidfd,
     processes_seen,
-    passed_descriptors,
     directory,
     shared_huge_pages,
     open_files,
-    processes,
-    locked_memory,
     python,
     dependencies,
     extension,

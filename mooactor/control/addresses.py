@@ -17,6 +17,7 @@ import zmq
 
 from mooactor.errors import MooError
 from mooactor.tensors import interfaces
+from mooactor.tensors.network import ports_taken
 
 EVERY = interfaces.EVERY
 _ELSEWHERE = "192.0.2.1"  # RFC 5737: for documentation, so nobody's
@@ -212,11 +213,7 @@ def _all_taken(host: str, port: int | None, ports: Sequence[int] | None) -> str:
             "a broker, `mooactor status` shows what it knows; for another port there "
             "is `mooactor broker --listen :PORT`"
         )
-    return (
-        f"all {len(ports)} ports from {ports[0]} to {ports[-1]} are taken on {host}, "
-        "and one more is needed: give a larger range with --ports, or MOOACTOR_PORTS "
-        "for a program"
-    )
+    return ports_taken(host, (min(ports), max(ports)))
 
 
 # -- host names ----------------------------------------------------------------------

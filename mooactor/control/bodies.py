@@ -162,6 +162,10 @@ class Placeholder:
         return (Placeholder, (self.token,))
 
 
+class Placeholders(list[Any]):
+    """Those of the values that a Ref to a list of them gathers."""
+
+
 def pack_tokens(tokens: Sequence[tuple[int, int]], payload: bytes) -> bytes:
     """A payload that begins with (token, producer's process id) pairs."""
     pairs = b"".join([_PAIR.pack(*pair) for pair in tokens])

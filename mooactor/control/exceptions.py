@@ -12,8 +12,8 @@ Invariants:
 
 * `encode` and `decode` never fail, even if ``__str__``, ``__reduce__``, ``__setattr__``
   or the arguments do. The exceptions that pass are those of signal handlers.
-* The exception arrives as its own type if the receiver has that type. Otherwise a
-  `RemoteError` stands in for it and says why.
+* The exception arrives as its own type if the receiver has that type, and its class
+  lets its parts be read. Otherwise a `RemoteError` stands in for it and says why.
 * An argument or attribute that cannot be pickled is left out, and a note says so.
 * Every traceback is printed once: a node has the text of its own traceback only.
 """
@@ -31,12 +31,7 @@ from mooactor.control.inspection import (
     CONTEXT,
     MAX_TEXT,
     SUPPRESS,
-    attributes_of,
     builtin_base_of,
-    cause_of,
-    context_of,
-    is_exception,
-    members_of,
     name_of,
     notes_of,
     pickles_itself,
@@ -83,6 +78,17 @@ def encode(
 
     Never fails. Parts of more than `max_bytes` are left out.
     """
+    try:
+        return _encoded(error, where, dumps, max_bytes)
+    except BaseException as problem:
+        pass_interruption(problem)
+        name, why = name_of(type(error)), f"it cannot be read: {text_of(problem)}"
+        text = f"{name}: {text_of(error)} ({why})"
+        other = RemoteError(text, type_name=name, reason=why)
+        return _encoded(other, where, dumps, max_bytes)
+
+
+def _encoded(error: BaseException, where: str, dumps: Dumps, max_bytes: int) -> bytes:
     chain = _chain_of(error)
     index = {id(one): i for i, one in enumerate(chain)}
     nodes = []
@@ -93,12 +99,17 @@ def encode(
     return pickle.dumps((nodes, where), 5)
 
 
+def _members_of(error: BaseException) -> tuple[BaseException, ...]:
+    """The exceptions of a group; of any other there are none."""
+    return error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+
+
 def _chain_of(error: BaseException) -> list[BaseException]:
     """The exception, those it is chained to, and their members; nearest first."""
     found = [error]
     seen = {id(error)}
     for one in found:
-        for other in (*members_of(one), cause_of(one), context_of(one)):
+        for other in (*_members_of(one), one.__cause__, one.__context__):
             if other is not None and id(other) not in seen and len(found) < _MAX_NODES:
                 seen.add(id(other))
                 found.append(other)
@@ -107,7 +118,7 @@ def _chain_of(error: BaseException) -> list[BaseException]:
 
 def _node(error: BaseException, index: dict[int, int], parts: _Parts) -> Node:
     cls = type(error)
-    members = [index[id(m)] for m in members_of(error) if id(m) in index]
+    members = [index[id(m)] for m in _members_of(error) if id(m) in index]
     whole = cls_data = args = state = b""
     if pickles_itself(cls) and not members:
         whole = parts.try_whole(error)
@@ -127,9 +138,9 @@ def _node(error: BaseException, index: dict[int, int], parts: _Parts) -> Node:
         state=state,
         lost=list(parts.lost),
         notes=[shortened(note, most) for note in notes_of(error)],
-        cause=_index_of(cause_of(error), index),
-        context=_index_of(context_of(error), index),
-        suppress=bool(SUPPRESS.__get__(error)),
+        cause=_index_of(error.__cause__, index),
+        context=_index_of(error.__context__, index),
+        suppress=error.__suppress_context__,
         members=members,
     )
 
@@ -158,7 +169,7 @@ class _Parts:
     def try_whole(self, error: BaseException) -> bytes:
         """Pickled by its class's own way; empty if that gives no exception."""
         data = self.pickled(error, "the exception")
-        if data and not is_exception(pickle.loads(data)):
+        if data and not isinstance(pickle.loads(data), BaseException):
             return b""
         return data
 
@@ -166,7 +177,7 @@ class _Parts:
         """The arguments of `_rebuilt` beside the class."""
         args, state = taken_apart(error)
         state.pop("__notes__", None)
-        if members_of(error):
+        if _members_of(error):
             args = args[:1]  # the members are nodes
         return self._pickled_args(args), self._pickled_state(state)
 
@@ -237,8 +248,8 @@ def _made(node: Node, made: dict[int, BaseException]) -> BaseException:
     """The exception of one node, as complete as possible, at least a stand-in."""
     if node.whole:
         error = _loaded(node.whole, "the exception", node.lost)
-        if is_exception(error):
-            return error  # type: ignore[no-any-return]
+        if isinstance(error, BaseException):
+            return error
     cls = _loaded(node.cls, "its class", node.lost)
     if isinstance(cls, type) and issubclass(cls, BaseException):
         args = _loaded(node.args, "the arguments", node.lost)
@@ -281,7 +292,7 @@ def set_attributes(error: BaseException, state: dict[str, Any]) -> BaseException
         try:
             object.__setattr__(error, name, value)
         except (AttributeError, TypeError):
-            attributes_of(error)[name] = value  # behind a property
+            vars(error)[name] = value  # behind a property
     return error
 
 
@@ -307,7 +318,7 @@ def _annotate(error: BaseException, node: Node, where: str) -> None:
     if node.trace:
         notes.append(f"Remote traceback ({where}):\n{node.trace}")
     if notes:
-        attributes_of(error)["__notes__"] = notes
+        vars(error)["__notes__"] = notes
 
 
 def _index_of(error: BaseException | None, index: dict[int, int]) -> int | None:

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A careful look at an exception, past whatever its class overrides.
+"""A look at an exception: its parts, and texts that are not too long.
 
-A class may define ``__getattribute__``, ``__setattr__``, ``__dict__``, ``__class__`` or
-a metaclass of its own, and any of them may raise. So its parts are read and set with
-the descriptors of `BaseException`, and its class is asked as `type` would answer. The
-class's own code runs only for texts (``__str__``, ``__repr__``), and then nothing but
-Ctrl-C passes.
+A class may refuse attributes (a frozen dataclass does), so those of `BaseException` are
+set by its descriptors. The class's own code runs for texts (``__str__``, ``__repr__``),
+and then nothing but Ctrl-C passes.
 """
 
 from __future__ import annotations
@@ -31,45 +29,16 @@ _OWN_PICKLING = (
     "__getnewargs_ex__",
 )
 
-# To read and set: CAUSE.__get__(error), CAUSE.__set__(error, cause).
+# CAUSE.__set__(error, cause)
 CAUSE: Any = BaseException.__dict__["__cause__"]
 CONTEXT: Any = BaseException.__dict__["__context__"]
 SUPPRESS: Any = BaseException.__dict__["__suppress_context__"]
 _TRACEBACK: Any = BaseException.__dict__["__traceback__"]
-_DICT: Any = BaseException.__dict__["__dict__"]
-_GROUP_MEMBERS: Any = BaseExceptionGroup.__dict__["exceptions"]
-_NAME: Any = type.__dict__["__qualname__"]
 
 
 def drop_traceback(error: BaseException) -> None:
     """Also where its class refuses to be changed."""
     _TRACEBACK.__set__(error, None)
-
-
-def cause_of(error: BaseException) -> BaseException | None:
-    """Its ``__cause__``."""
-    cause: BaseException | None = CAUSE.__get__(error)
-    return cause
-
-
-def context_of(error: BaseException) -> BaseException | None:
-    """Its ``__context__``."""
-    context: BaseException | None = CONTEXT.__get__(error)
-    return context
-
-
-def members_of(error: BaseException) -> tuple[BaseException, ...]:
-    """The exceptions of a group; of any other there are none."""
-    if not issubclass(type(error), BaseExceptionGroup):
-        return ()
-    members: tuple[BaseException, ...] = _GROUP_MEMBERS.__get__(error)
-    return members
-
-
-def attributes_of(error: BaseException) -> dict[str, Any]:
-    """Its ``__dict__`` itself, so that writing to it sets attributes."""
-    attributes: dict[str, Any] = _DICT.__get__(error)
-    return attributes
 
 
 def slots_of(error: BaseException) -> dict[str, Any]:
@@ -83,11 +52,6 @@ def slots_of(error: BaseException) -> dict[str, Any]:
                 except AttributeError:
                     pass  # it was not set
     return found
-
-
-def is_exception(value: object) -> bool:
-    """As `isinstance`, but without regard to its ``__class__``."""
-    return issubclass(type(value), BaseException)
 
 
 def pickles_itself(cls: type) -> bool:
@@ -106,30 +70,22 @@ def builtin_base_of(cls: type) -> type:
 
 
 def name_of(cls: type) -> str:
-    """The full name of a class, past its metaclass."""
-    module = cls.__dict__.get("__module__", "builtins")
-    return f"{module if type(module) is str else '?'}.{short_name_of(cls)}"
-
-
-def short_name_of(cls: type) -> str:
-    """The name of a class without its module, past its metaclass."""
-    name: str = _NAME.__get__(cls)
-    return name
+    """The full name of a class."""
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def add_note(error: BaseException, note: str) -> None:
     """As ``error.add_note`` does it, also where the class refuses notes."""
-    notes = attributes_of(error).setdefault("__notes__", [])
+    notes = vars(error).setdefault("__notes__", [])
     if type(notes) is list:
         notes.append(note)
 
 
 def readable_text(error: BaseException) -> str:
     """Its text, unless that would show an argument of many megabytes."""
-    if type(error).__str__ is BaseException.__str__:
-        args = BaseException.__dict__["args"].__get__(error)
-        if any(map(_is_huge, args)):
-            return f"({', '.join(map(short_repr, args))})"
+    plain = type(error).__str__ is BaseException.__str__
+    if plain and any(map(_is_huge, error.args)):
+        return f"({', '.join(map(short_repr, error.args))})"
     return text_of(error)
 
 
@@ -140,17 +96,17 @@ def _is_huge(value: Any) -> bool:
 def short_repr(value: Any) -> str:
     """Some 200 characters at most. Only what a signal handler raises passes."""
     if _is_huge(value):
-        return f"<{len(value)} items of {short_name_of(type(value))}>"
+        return f"<{len(value)} items of {type(value).__qualname__}>"
     try:
         return shortened(str.__str__(repr(value)), 200)
     except BaseException as error:
         pass_interruption(error)
-        return f"<a {short_name_of(type(value))}>"
+        return f"<a {type(value).__qualname__}>"
 
 
 def notes_of(error: BaseException) -> Iterator[str]:
     """Its notes, each as a string."""
-    notes: Any = attributes_of(error).get("__notes__")
+    notes: Any = vars(error).get("__notes__")
     for note in notes if type(notes) in (list, tuple) else ():
         yield str.__str__(note) if isinstance(note, str) else short_repr(note)
 
@@ -160,7 +116,7 @@ def trace_of(error: BaseException, always: bool) -> str:
     not raised here, unless `always`."""
     last = f"{name_of(type(error)).removeprefix('builtins.')}: {readable_text(error)}"
     try:
-        frames = traceback.format_tb(_TRACEBACK.__get__(error))
+        frames = traceback.format_tb(error.__traceback__)
     except BaseException as problem:
         pass_interruption(problem)
         frames = ["  (its frames cannot be shown)\n"]

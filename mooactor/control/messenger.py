@@ -29,19 +29,20 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from mooactor.control import curve
-from mooactor.control.curve import Gate
 from mooactor.control.envelope import KEY_BYTES, prefix
-from mooactor.control.reach import Reach, bind_tcp
-from mooactor.control.strangers import Arrivals
-from mooactor.control.ways import PART_BYTES, Keeper, Ways, expect_dead_paths
+from mooactor.control.reach import Reach
 from mooactor.errors import MooError
 from mooactor.tensors import extension
 from mooactor.times import ADMISSION_MS
+
+if TYPE_CHECKING:  # a session on one machine needs none of this
+    from mooactor.control.curve import Gate
+    from mooactor.control.strangers import Arrivals
+    from mooactor.control.ways import Keeper, Ways
 
 MAX_SOCKETS = 16384
 _BACKLOG = 1024  # connections that libzmq has not accepted yet
@@ -224,15 +225,21 @@ class Messenger:
     def _listen(self, reach: Reach) -> str:
         """Listen for other hosts; returns the address for them. libzmq copies options
         when it binds: the socket of this host, bound before, has none of these."""
-        self._gate = Gate(self._context, self._key)
+        from mooactor.control import addresses, curve
+        from mooactor.control.reach import listen
+        from mooactor.control.strangers import Arrivals
+        from mooactor.control.ways import PART_BYTES, expect_dead_paths
+
+        self._gate = curve.Gate(self._context, self._key)
         curve.make_server(self._inbox, self._key)
         self._inbox.setsockopt(zmq.HANDSHAKE_IVL, ADMISSION_MS)
         self._inbox.setsockopt(zmq.MAXMSGSIZE, PART_BYTES + _CURVE_BYTES)
         self._inbox.setsockopt(zmq.BACKLOG, _BACKLOG)
         expect_dead_paths(self._inbox)
         self._arrivals = Arrivals(self._context, self._inbox)
-        port = self._arrivals.strangers.port = bind_tcp(self._inbox, reach)
-        return reach.address(port)
+        address = listen(self._inbox, reach)
+        _, self._arrivals.strangers.port = addresses.parse(address)
+        return address
 
     def open_ways(
         self,
@@ -245,6 +252,8 @@ class Messenger:
 
         `locate`: find out where a process is, and call `located`. From any thread.
         """
+        from mooactor.control.ways import Ways
+
         assert self._gate is not None and self._arrivals is not None
         keeper.watch(self._gate.fileno(), self._gate.serve)
         self._arrivals.watch(keeper)

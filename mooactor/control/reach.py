@@ -8,17 +8,11 @@ CURVE; `admission` says who is let in.
 
 from __future__ import annotations
 
-import errno
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import zmq
-
-from mooactor.control.secret import stay_here
-from mooactor.errors import MooError
-from mooactor.tensors.network import ports_taken
 
 
 class Reach(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,60 +38,33 @@ class Reach(msgspec.Struct, frozen=True, omit_defaults=True):
           AuthError: the key does not serve there.
         """
         if self.local:
-            stay_here([self.bind, *listens])
+            from mooactor.control.secret import stay_here
 
-    def address(self, port: int) -> str:
-        """The address that other hosts connect to."""
-        return f"tcp://{bracketed(self.advertise)}:{port}"
+            stay_here([self.bind, *listens])
 
 
 def listening(reach: Reach) -> dict[str, Any]:
     """The options of a `node.Node` that listens so."""
-    ports = None if reach.ports is None else _within(reach.ports, reach.spared)
-    return {"bind": reach.bind, "advertise": reach.advertise, "ports": ports}
+    return {"bind": reach.bind, "advertise": reach.advertise, "ports": _ports(reach)}
 
 
-def _within(ports: Sequence[int], spared: Sequence[int]) -> list[int]:
-    first, last = ports
-    return [port for port in range(first, last + 1) if port not in spared]
-
-
-def bracketed(address: str) -> str:
-    """An IPv6 address as an endpoint of ZeroMQ has it; others as they are."""
-    return f"[{address}]" if ":" in address and address[0] != "[" else address
-
-
-def bind_tcp(socket: zmq.Socket[bytes], reach: Reach) -> int:
-    """Have a socket listen as `reach` says; returns the port.
+def listen(socket: zmq.Socket[bytes], reach: Reach) -> str:
+    """Have a socket listen as `reach` says; the address for others.
 
     Raises:
       MooError: no port is free, or the address is not of this machine.
     """
-    where = bracketed(reach.bind)
-    # On a machine without IPv6, ZeroMQ falls back to IPv4.
-    socket.setsockopt(zmq.IPV6, int(reach.bind == "*" or ":" in reach.bind))
+    from mooactor.control import addresses
+
+    ports = _ports(reach)
+    if ports is not None:
+        random.shuffle(ports)  # many start together: they must not try the same ones
+    port = addresses.bind(socket, reach.bind, None, ports)
+    return addresses.form(reach.advertise, port)
+
+
+def _ports(reach: Reach) -> list[int] | None:
     if reach.ports is None:
-        _bind(socket, f"tcp://{where}:*", reach)
-        last = socket.getsockopt(zmq.LAST_ENDPOINT)
-        assert isinstance(last, bytes)
-        return int(last.rstrip(b"\0").rpartition(b":")[2])
-    ports = _within(reach.ports, reach.spared)
-    random.shuffle(ports)  # many start together: they must not try the same ones
-    for port in ports:
-        if _bind(socket, f"tcp://{where}:{port}", reach):
-            return port
-    raise MooError(ports_taken(reach.bind, reach.ports))
-
-
-def _bind(socket: zmq.Socket[bytes], endpoint: str, reach: Reach) -> bool:
-    """False: the port is taken."""
-    try:
-        socket.bind(endpoint)
-    except zmq.ZMQError as error:
-        if error.errno == errno.EADDRINUSE:
-            return False
-        raise MooError(
-            f"a process of host {reach.host} cannot listen at {endpoint} "
-            f"({error.strerror}): give an address of this machine with --bind"
-        ) from None
-    return True
+        return None
+    first, last = reach.ports
+    return [port for port in range(first, last + 1) if port not in reach.spared]

@@ -85,6 +85,7 @@ class _State:
         self.given: dict[int, frozenset[str]] = {}  # by actor
         self.sent: dict[int, set[str]] = {}  # by process
         self.warned: set[str] = set()
+        self.bare: dict[str, Any] = {}  # by name: objects that lack their state yet
 
 
 _state = _State()
@@ -92,19 +93,19 @@ _lock = threading.RLock()
 
 
 class _PickleFor(threading.local):
-    """The receiver that this thread pickles for: a process, None if that is not known
+    """The receivers that this thread pickles for: processes, none if they are not known
     yet, and a set for the keys that the table has."""
 
-    target: int | None = None
+    targets: tuple[int, ...] = ()
     sent: set[str] | None = None
-    met = False  # definitions, some of which the target may have had
+    met = False  # definitions, some of which the targets may have had
 
     def replace(
-        self, target: int | None, sent: set[str] | None
-    ) -> tuple[int | None, set[str] | None]:
+        self, targets: tuple[int, ...], sent: set[str] | None
+    ) -> tuple[tuple[int, ...], set[str] | None]:
         """Set both; returns what they were."""
-        before = self.target, self.sent
-        self.target, self.sent = target, sent
+        before = self.targets, self.sent
+        self.targets, self.sent = targets, sent
         return before
 
 
@@ -153,10 +154,8 @@ def lost(process_id: int, *, for_good: bool) -> None:
         _state.given.pop(actor_of(process_id), None)
 
 
-def _known(process_id: int | None) -> tuple[Set[str], ...]:
+def _known(process_id: int) -> tuple[Set[str], ...]:
     """The keys of what a process has."""
-    if process_id is None:
-        return ()
     given = _state.given.get(actor_of(process_id), frozenset())
     return given, _state.sent.get(process_id, frozenset())
 
@@ -240,10 +239,10 @@ def _install(row: Definition, value: Any) -> None:
 
 
 class Table:
-    """All that the receiver of a pickle may lack."""
+    """All that a receiver of a pickle may lack."""
 
-    def __init__(self, known: tuple[Set[str], ...]) -> None:
-        self._known = known
+    def __init__(self, targets: tuple[int, ...]) -> None:
+        self._known = [_known(target) for target in targets]
         self.rows: dict[str, Definition] = {}
         self._names: dict[str, str] = {}  # of globals: the function that refers to it
         self._imports: dict[str, None] = {}
@@ -262,8 +261,9 @@ class Table:
         return key
 
     def _has(self, key: str) -> bool:
-        """Whether the receiver does."""
-        return any(key in keys for keys in self._known)
+        """Whether all receivers do; not if they are not known."""
+        known = self._known
+        return bool(known) and all(any(key in one for one in each) for each in known)
 
     def _data_of(self, value: Any) -> bytes:
         stream = io.BytesIO()
@@ -285,7 +285,7 @@ class Table:
             self._imports[module.__name__] = None
 
     def __bool__(self) -> bool:
-        """Whether the receiver lacks anything."""
+        """Whether a receiver lacks anything."""
         return bool(self.rows or self._names)
 
     def pack(self, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
@@ -350,6 +350,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles what is sent; `table` is what its receiver may lack, None if nothing."""
 
     table: Table | None = None
+    _defines = False  # what the receiver will have by name, not a value of now
 
     def reducer_override(self, obj: Any) -> Any:
         reduced = layout.reduce(obj)
@@ -360,8 +361,6 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             from mooactor.control import exceptions
 
             return exceptions.reduce(obj)
-        if cls is object:
-            return _reduce_sentinel(obj)
         if cls is CodeType:
             return _reduce_code_with_its_file(obj)
         if cls is FunctionType or cls is _CACHED or issubclass(cls, type):
@@ -370,7 +369,30 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             name = obj.__name__  # whatever its type: torch has modules of its own
             if sys.modules.get(name) is obj and name != _MAIN:
                 return importlib.import_module, (name,)
+        if cls is object or cls.__module__ == _MAIN:
+            return self._reduce_named(obj, cls)
         return NotImplemented
+
+    def _reduce_named(self, obj: Any, cls: Any) -> Any:
+        """By its name in `__main__`, if it has one: ``MISSING = Missing()`` is compared
+        by identity. One with a state is a value, except where it is part of a
+        definition, as a default argument is."""
+        as_is = self._defines or "__reduce__" in vars(cls)
+        if getattr(obj, "__dict__", None) and not as_is:
+            return NotImplemented
+        reduced: Any = obj.__reduce_ex__(5)
+        if isinstance(reduced, str):  # it says so itself
+            state, has_more = getattr(obj, "__dict__", None), False
+        else:
+            make, args, *rest = reduced
+            state = rest[0] if rest else None
+            bare = getattr(make, "__name__", "") == "__newobj__" and args == (cls,)
+            has_more = not bare or any(one is not None for one in rest[1:])
+        name = next((name for name, value in _main().items() if value is obj), None)
+        if name is None or has_more or (state and not as_is):
+            return NotImplemented
+        named = _named, (name, cls, as_is)
+        return (*named, (name, state), None, None, _set_once) if state else named
 
     def _reduce_definition(self, obj: Any) -> Any:
         if _type(obj) is _CACHED:
@@ -391,7 +413,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _table(self) -> Table:
         if self.table is None:
             pickle_for.met = True
-            self.table = Table(_known(pickle_for.target))
+            self.table = Table(pickle_for.targets)
         return self.table
 
     def by_value(self, obj: Any) -> Any:
@@ -427,6 +449,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 class Definer(Pickler):
     """Pickles one definition by value, or global variables."""
+
+    _defines = True
 
     def __init__(
         self,
@@ -464,12 +488,6 @@ def _reduce_code_with_its_file(code: CodeType) -> tuple[Any, ...]:
     make, args = cloudpickle.Pickler.dispatch_table[CodeType](code)
     filename = "".join(code.co_filename)  # not shared, so equal code has equal pickles
     return make, (*args[:10], filename, *args[11:])
-
-
-def _reduce_sentinel(obj: Any) -> Any:
-    """By its name: ``MISSING = object()`` of `__main__` is compared by identity."""
-    name = next((name for name, value in _main().items() if value is obj), None)
-    return NotImplemented if name is None else (_sentinel, (name,))
 
 
 # -- what is made anew
@@ -513,9 +531,32 @@ def _function(module: str, code: CodeType, closure: Any) -> FunctionType:
     return FunctionType(code, namespace, None, None, closure)
 
 
-def _sentinel(name: str) -> Any:
-    found = _main().setdefault(name, object())
-    return found if _type(found) is object else object()
+def _named(name: str, cls: Any, as_is: bool) -> Any:
+    """The receiver's own, whose state may be another one if it is taken `as_is`."""
+    found = _main().get(name)
+    kind: Any = _type(found)
+    if kind is cls:
+        as_is = as_is or not getattr(found, "__dict__", None)
+        return found if as_is else cls.__new__(cls)
+    made = _state.bare[name] = cls.__new__(cls)
+    if found is None or _state.keys.get(kind) in _state.received:
+        _main()[name] = made  # in place of one of a class that was replaced
+    return made
+
+
+def _set_once(obj: Any, named: tuple[str, Any]) -> None:
+    """Only if it was made just now: what the receiver has stays as it is."""
+    name, state = named
+    if _state.bare.pop(name, None) is not obj:
+        return
+    if hasattr(obj, "__setstate__"):
+        obj.__setstate__(state)
+        return
+    state, slots = state if isinstance(state, tuple) else (state, {})
+    if state:
+        vars(obj).update(state)
+    for name, value in slots.items():
+        setattr(obj, name, value)
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:

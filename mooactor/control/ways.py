@@ -33,12 +33,11 @@ from functools import partial
 from typing import Any, Protocol
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from mooactor.control import curve
 from mooactor.control.clock import Clock
 from mooactor.control.envelope import next_epoch, prefix
-from mooactor.control.sockets import monitored, unmonitor
+from mooactor.control.sockets import events_of, monitored, unmonitor
 from mooactor.times import (
     BUSY_PATIENCE_S,
     DEAD_PATH_MS,
@@ -201,12 +200,12 @@ class Ways:
 
     def _listen(self, way: Way) -> None:
         monitor = way.monitor
-        while monitor is not None and monitor is way.monitor:
-            try:
-                event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
-            except zmq.Again:
+        if monitor is None:
+            return
+        for event, _ in events_of(monitor):
+            self._on_event(way, event)
+            if monitor is not way.monitor:
                 return
-            self._on_event(way, int(event["event"]))
 
     def _on_event(self, way: Way, event: int) -> None:
         if event == _UP:

@@ -17,7 +17,6 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import os
@@ -68,6 +67,8 @@ class Awaited(Enum):
         """
         if raised is None or issubclass(raised, SystemExit):
             return cls.ALL
+        import asyncio
+
         hurried = (KeyboardInterrupt, asyncio.CancelledError)
         return cls.NOTHING if issubclass(raised, hurried) else cls.TELLS
 

@@ -11,14 +11,13 @@ import subprocess
 import sys
 import threading
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control.complaints import say
 from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline
 from mooactor.host import leftovers
-from mooactor.host.driver_joins import Joining, await_joined
 from mooactor.host.ending import Awaited, Ending, Hurry, ended_by, reason
 from mooactor.host.leaving import HAS_ENDED
 from mooactor.process import files, signals
@@ -32,7 +31,10 @@ from mooactor.process.system import MOUNT_PROC, why_no_proc
 from mooactor.tensors.network import Network
 from mooactor.times import GRACE_S, KILLED_S
 
-PRELOADABLE = ("numpy", "torch")
+if TYPE_CHECKING:
+    from mooactor.host.driver_joins import Joining
+
+PRELOADABLE = ("numpy", "torch", "mooactor.learner.group")
 _AGENT = (
     "import sys; sys.path[:] = sys.argv[2].split(':'); "
     "from mooactor.host.agent import main; main(*map(int, sys.argv[1::2]))"
@@ -130,6 +132,8 @@ class Session:
             )
             self._take_part(sigusr1)
         if membership is not None:
+            from mooactor.host.driver_joins import await_joined
+
             await_joined(self.runtime.agent, membership)
 
     def _start_agent(self, debug: bool | None, place: Place) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from mooactor.control import codec
 from mooactor.control.messages import readable
@@ -26,7 +26,7 @@ from mooactor.learner.buffers import (
 from mooactor.learner.calls import Pair, parts_of
 from mooactor.learner.children import is_child, refuse_in_child
 from mooactor.learner.queued import Entry, Queued
-from mooactor.learner.work import Work, failure
+from mooactor.learner.work import Member, Work, failure
 from mooactor.process import checks
 from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
@@ -42,15 +42,6 @@ Reduction = Literal["sum", "mean", "min", "max", "product"]
 _SLICE_S = 0.1
 
 
-class Member(NamedTuple):
-    """One member of a group, as of the present epoch."""
-
-    rank: int
-    pid: int
-    process_id: int
-    host: str  # its name, as `moo.hosts` has it
-
-
 class LearnerGroup:
     """This process's membership in a named group of learners.
 
@@ -61,7 +52,8 @@ class LearnerGroup:
 
     Membership changes in epochs. A newcomer is admitted at a `barrier` of the members,
     or at once while they are fewer than `min_size`. When a member dies, an operation
-    raises `PeerLost` on all others, which keep their order and go on in the next epoch.
+    raises `PeerLost` on all others, which keep their order and go on in the next epoch;
+    with ``on_loss="finish"`` it is made without that member.
     When one leaves, allreduce and barrier simply go on without it, and operations that
     name a rank raise `PeerLost`. With fewer than `min_size` members left, operations
     wait for newcomers. All members see a new epoch after the same call, so decisions by
@@ -88,12 +80,25 @@ class LearnerGroup:
         group.leave()
     """
 
-    def __init__(self, name: str, min_size: int = 2, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        min_size: int = 2,
+        *,
+        on_loss: Literal["raise", "finish"] = "raise",
+        timeout: float = 60.0,
+    ) -> None:
         """Join, and wait until the group has `min_size` members.
 
         Args:
           name: all that join by the same name in a session are in one group.
           min_size: 1 to 64; the same for all members.
+          on_loss: what becomes of an `allreduce` or a `barrier` that loses a member:
+            ``"raise"``, all others get `PeerLost`; or ``"finish"``, they make it
+            with their own inputs, and `Work.participants` says who took part. With
+            fewer than `min_size` members left, and in operations that name a rank,
+            they get `PeerLost` in any case. To finish costs a copy of each input that
+            its result would overwrite: give `out`. The same for all members.
           timeout: seconds for this, and for each operation: if a member does not join
             in time, it fails for all.
 
@@ -101,12 +106,13 @@ class LearnerGroup:
           CallTimeout: not let in, or too few members, within `timeout`.
           MooError: the system has no memory for it, or this process cannot listen for
             members on other hosts.
-          ValueError: the group exists with another `min_size`, or an argument makes
-            no sense.
+          ValueError: the group exists with another `min_size` or `on_loss`, or an
+            argument makes no sense.
           ActorUnavailable: no session runs in this process.
         """
         name = checks.name("name", name)
         checks.count("min_size", min_size, "a number of members", least=1, most=64)
+        checks.one_of("on_loss", on_loss, ("raise", "finish"))
         checks.seconds("timeout", timeout, positive=True, optional=False)
         refuse_to_block(
             f"learner group {name!r} to form", "`await asyncio.to_thread(…)`"
@@ -120,7 +126,8 @@ class LearnerGroup:
         member = (runtime.process_id, min_size, timeout)
         try:
             try:
-                shared = _join(name, *fds, *member, network=network)
+                finishes = on_loss == "finish"
+                shared = _join(name, *fds, *member, network=network, finishes=finishes)
                 self._shared, self._queued = shared, Queued(shared)
             finally:
                 for fd in fds:
@@ -140,11 +147,8 @@ class LearnerGroup:
     def _is_in(self, shared: SharedGroup) -> bool:
         try:
             return shared.ready(_SLICE_S)
-        except ValueError:
-            raise ValueError(
-                f"learner group {self.name!r} has another min_size than "
-                f"{shared.describe().min_size}: pass the same to all members"
-            ) from None
+        except ValueError as error:
+            raise ValueError(f"learner group {self.name!r} {error}") from None
 
     def _why_not_in(self, shared: SharedGroup) -> str:
         info = shared.describe()
@@ -492,9 +496,9 @@ def _ways(network: Network) -> tuple[Network, str | None]:
     return network, host_id if shares else None
 
 
-def _join(name: str, *place_and_member: Any, network: Network) -> SharedGroup:
+def _join(name: str, *place_and_member: Any, **options: Any) -> SharedGroup:
     try:
-        return SharedGroup(*place_and_member, network=network)
+        return SharedGroup(*place_and_member, **options)
     except OSError as error:
         raise MooError(f"cannot join learner group {name!r}: {error}") from error
 

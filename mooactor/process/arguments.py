@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import secrets
+import weakref
 from typing import Any
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope
 from mooactor.control.complaints import was_interrupted
 from mooactor.control.links import Link
-from mooactor.process.calls import context
+from mooactor.process.calls import BLOCKING, context
 from mooactor.process.loops import blocks_a_loop
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.broadcast import Broadcaster
@@ -18,7 +19,7 @@ from mooactor.process.objects.future import Future
 from mooactor.process.objects.handovers import Handovers, placed
 from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.payloads import Payloads
-from mooactor.process.objects.table import Stored
+from mooactor.process.objects.table import LARGE, Stored, size_of
 
 
 class CalleeGone(Exception):
@@ -39,6 +40,8 @@ class Arguments:
         self._payloads = payloads
         self._handovers = handovers
         self._broadcaster = broadcaster
+        # Large ones for another host, until all calls with them have ended.
+        self._latest: weakref.ref[Stored] | None = None
 
     def encode(
         self,
@@ -46,10 +49,12 @@ class Arguments:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         flags: int,
-        again: bool,
+        waits: int,
+        future: Future,
     ) -> tuple[bytes, int, Unsent]:
         """The payload of a call to the actor of `link`, `flags` with those that say
-        what is in it, and what it lends. `again`: the call is sent a second time.
+        what is in it, and what it lends. `waits`: as in its form. `future`: its result;
+        with a request, it is sent a second time.
 
         Raises:
           TypeError: an argument cannot be pickled.
@@ -81,6 +86,17 @@ class Arguments:
         if not (buffers or refs or borrowing):
             return data, flags, NOTHING
         unsent, target = Unsent(), link.process_id
+        again = future.request is not None
+        alone = waits == BLOCKING or again or refs or borrowing.laid_out
+        if not alone and self._may_go_far(buffers, target):
+            if borrowing.defines:  # another callee may lack the definitions
+                borrowing = Borrowing(self._payloads.borrows)
+                whole = (args, kwargs) if kwargs else args
+                data, buffers = borrowing.note(codec.encode, whole)
+            stored = self._in_common(data, buffers, borrowing)
+            future.listen(stored.end_of_call)
+            payload, more, unsent = self.prepared(stored, link)
+            return payload, flags | more, unsent
         try:
             if buffers:
                 data = self._attached(link, data, buffers, again)
@@ -113,6 +129,25 @@ class Arguments:
         except errors.ActorDied:
             raise CalleeGone from None
 
+    def _may_go_far(self, buffers: codec.Buffers, target: int) -> bool:
+        """Whether they are large, and perhaps for a process of another host."""
+        large = size_of(buffers) >= LARGE
+        return large and self._broadcaster.may_be_elsewhere(target)
+
+    def _in_common(
+        self, data: bytes, buffers: codec.Buffers, borrowing: Borrowing
+    ) -> Stored:
+        """Those of a call that is under way, if they are the same: each host gets them
+        once, as those of a group's call."""
+        stored = None if self._latest is None else self._latest()
+        if stored is None or not stored.is_same(data, buffers):
+            flags = envelope.ARGUMENTS
+            stored = Stored(
+                self._payloads, data, buffers, borrowing, alone=True, flags=flags
+            )
+            self._latest = weakref.ref(stored)
+        return stored
+
     def prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int, Unsent]:
         """The payload and the flags of a call with arguments that `prepare` encoded,
         and what it lends.
@@ -139,13 +174,19 @@ class Arguments:
         return payload, flags, unsent
 
     def prepare(
-        self, label: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        label: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        receivers: tuple[int, ...],
     ) -> Stored | None:
         """Encode the arguments of a call to several actors once; None if each call
-        has to encode them for itself, because there are Refs among them."""
-        if any(isinstance(arg, Future) for arg in (*args, *kwargs.values())):
+        has to encode them for itself, because it is the only one, or there are Refs
+        among them."""
+        refs = any(isinstance(arg, Future) for arg in (*args, *kwargs.values()))
+        if refs or len(receivers) == 1:
             return None
-        borrowing = Borrowing(self._payloads.borrows)
+        borrowing = Borrowing(self._payloads.borrows, *receivers)
         try:
             data, buffers = borrowing.note(codec.encode, (args, kwargs))
         except errors.MooError:
@@ -156,7 +197,9 @@ class Arguments:
             what = borrowing.note(codec.find_unpicklable, args, kwargs)
             raise _unpicklable(what, label, error) from error
         flags = envelope.ARGUMENTS
-        return Stored(self._payloads, data, buffers, borrowing, flags=flags)
+        stored = Stored(self._payloads, data, buffers, borrowing, flags=flags)
+        stored.receivers = receivers if borrowing.defines else None
+        return stored
 
 
 def _unpicklable(what: str, label: str, error: Exception) -> TypeError:

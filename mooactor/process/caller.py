@@ -152,13 +152,12 @@ class Caller:
         try:
             if not args and not kwargs:
                 flags |= envelope.EMPTY
-            elif prepared is not None:
+            elif prepared is not None and prepared.serves(target):
                 payload, more, unsent = self._arguments.prepared(prepared, link)
                 flags |= more | envelope.KWARGS
             else:
-                again = future.request is not None
                 payload, flags, unsent = self._arguments.encode(
-                    link, args, kwargs, flags, again
+                    link, args, kwargs, flags, waits, future
                 )
         except errors.ActorUnavailable as error:
             self._refuse(link, future, error)

@@ -7,31 +7,49 @@ kernel runs a loop of its own in the thread that runs the cells, and a cell that
 holds up nothing else. A cell is recognised by the task that runs it: the outermost
 coroutine of that task is ipykernel's or IPython's. A task that the user made
 (``asyncio.create_task`` in a cell) is an asyncio program like any other.
+
+asyncio takes a twelfth of the time that `import mooactor` takes, so it is imported
+where a program uses it: one that has not done so runs no loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
-Loop: TypeAlias = asyncio.AbstractEventLoop
+if TYPE_CHECKING:
+    import asyncio
+
+    Loop: TypeAlias = asyncio.AbstractEventLoop
 
 _SHELLS = ("IPython", "ipykernel")
 _DETACH_S = 1.0
 
 
+def running_loop() -> Loop | None:
+    """The event loop that runs in this thread."""
+    events = sys.modules.get("asyncio.events")  # another thread may import it just now
+    loop: Loop | None = getattr(events, "_get_running_loop", _none)()
+    return loop
+
+
+def _none() -> None:
+    return None
+
+
 def blocks_a_loop() -> bool:
     """Whether blocking this thread now would freeze an asyncio program."""
-    return asyncio._get_running_loop() is not None and not _runs_a_cell()
+    return running_loop() is not None and not _runs_a_cell()
 
 
 def _runs_a_cell() -> bool:
     if "IPython" not in sys.modules:
         return False
+    import asyncio
+
     task = asyncio.current_task()
     frame = getattr(task.get_coro(), "cr_frame", None) if task is not None else None
     module = "" if frame is None else str(frame.f_globals.get("__name__"))
@@ -86,7 +104,7 @@ class LoopReaders:
         for loop in loops:
             if loop.is_closed():
                 continue
-            if loop.is_running() and loop is not asyncio._get_running_loop():
+            if loop.is_running() and loop is not running_loop():
                 self._drop_there(loop)
             else:
                 self._drop(loop)

@@ -39,18 +39,22 @@ descriptors, and reads the inbox whenever no thread leads. Transfers from other 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor.control.messenger import Messenger, ffi, lib
 from mooactor.process.loops import LoopReaders
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.inbound import InboundTransfers
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mooactor.process.loops import Loop
 
 _TICK_US = 4000
 _FOREVER_US = 3_600_000_000
@@ -219,7 +223,7 @@ class Poller:
 
     # -- asyncio -----------------------------------------------------------
 
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+    def attach(self, loop: Loop) -> None:
         """Let `loop` read the inbox whenever no thread leads. In the loop's thread."""
         before = len(self._loops)
         if self._loops.attach(loop):
@@ -237,6 +241,8 @@ class Poller:
     def event(self) -> tuple[asyncio.Event, Callable[[], None]]:
         """An event of the running loop, and how to set it from any thread; from here
         on the loop reads the inbox."""
+        import asyncio
+
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         thread = threading.get_ident()
 
@@ -265,7 +271,7 @@ class Poller:
         lib.moo_inbox_close(self._inbox)
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+def _call_soon(loop: Loop, callback: Callable[[], object]) -> None:
     try:
         loop.call_soon_threadsafe(callback)
     except RuntimeError:

@@ -33,7 +33,6 @@ the signal comes while a frame is made.
 
 from __future__ import annotations
 
-import asyncio
 import faulthandler
 import os
 import signal
@@ -45,6 +44,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor.process import current
+from mooactor.process.loops import running_loop
 
 if TYPE_CHECKING:
     from mooactor.process.objects.future import Future
@@ -252,9 +252,11 @@ def _place(frame: FrameType) -> str:
 
 def _tasks() -> Iterator[str]:
     """The tasks of the loop that runs in this thread, each with its stack."""
-    loop = asyncio._get_running_loop()
+    loop = running_loop()
     if loop is None:
         return
+    import asyncio
+
     tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
     for task in tasks[:_MOST_LINES]:
         yield f"  task {task.get_name()}:"

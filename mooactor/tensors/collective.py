@@ -141,6 +141,13 @@ class SharedWork:
             return _WELL
         return outcome_of(out)
 
+    def members(self) -> list[tuple[int, int, str]]:
+        """The pid, process id and host of each member that took part, in rank order;
+        none if it is not done, or has failed."""
+        found, size = ffi.new(_MEMBERS), ffi.new("uint32_t *")
+        lib.moo_work_members(filled(self._slot), found, size)
+        return _rows(found, size)
+
     def done(self) -> bool:
         """Whether it has ended, well or not. False before it is queued, and in a forked
         child."""
@@ -326,6 +333,7 @@ class SharedGroup:
         timeout_s: float,
         *,
         network: Network | None = None,
+        finishes: bool = False,
     ) -> None:
         """Join, without waiting for others, nor for the agent.
 
@@ -335,6 +343,7 @@ class SharedGroup:
           network: transports that may be used, by default shared memory alone; where to
             listen for members of other places, if others are among them; and the
             connections from each place to the next, the most that a member wants.
+          finishes: an operation that loses a member is made by the others.
 
         Raises:
           ValueError: `bind` is no address, or there are too many stripes.
@@ -345,7 +354,7 @@ class SharedGroup:
         if missing is not None:
             raise RuntimeError("learner groups need Linux") from missing
         network = network or Network()
-        options, _kept = group_options(network)
+        options, _kept = group_options(network, finishes)
         #: Held while an operation is queued. A signal handler may queue one, too.
         self.lock = threading.RLock()
         #: In the order queued. Loop over a copy: a signal handler may change it.
@@ -372,11 +381,15 @@ class SharedGroup:
         """Whether the group has its members and this one is among them.
 
         Raises:
-          ValueError: the group has another `min_size`.
+          ValueError: the group has another `min_size` or `on_loss`.
           RuntimeError: the group is full.
         """
         err = lib.moo_group_ready(self._group, seconds)
-        if err and err != lib.MOO_ETIMEOUT:
+        if err in (EINVAL, EMISMATCH):
+            least = self.describe().min_size
+            other = f"min_size than {least}" if err == EINVAL else "on_loss"
+            raise ValueError(f"has another {other}: pass the same to all members")
+        if err and err != ETIMEOUT:
             raise error_of(err)
         return not err
 
@@ -449,16 +462,21 @@ class SharedGroup:
         err = lib.moo_group_members(self._group, found, size)
         if err:
             raise error_of(err)
-        return [
-            (one.pid, one.id, ffi.string(one.host).decode(errors="ignore"))
-            for one in found[0 : size[0]]
-        ]
+        return _rows(found, size)
 
     def leave(self) -> None:
         """Leave at once. Queued work fails. May be called twice."""
         if self._slot[0] != ffi.NULL:  # else a finalizer has come first
             lib.moo_group_close(self._slot[0])
         self.settle()
+
+
+def _rows(members: Any, size: Any) -> list[tuple[int, int, str]]:
+    """Each one's pid, process id and host, of an array of `moo_member`."""
+    return [
+        (one.pid, one.id, ffi.string(one.host).decode(errors="ignore"))
+        for one in members[0 : size[0]]
+    ]
 
 
 def can_reduce(dtype: str, op: str) -> bool:

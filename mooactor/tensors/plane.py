@@ -409,6 +409,15 @@ class DataPlane:
             arguments = lib.moo_share, self._plane, data, size
             return self._allocated(size, *arguments).toreadonly()
 
+    def is_same(self, shared: memoryview, buffer: Buffer) -> bool:
+        """Whether `share` of the buffer would now give the same bytes as `shared`."""
+        if type(buffer) is PickleBuffer:
+            buffer = buffer.raw()
+        with ffi.from_buffer(buffer) as data, ffi.from_buffer(shared) as other:
+            if len(data) != len(other):
+                return False
+            return bool(ffi.buffer(data) == ffi.buffer(other))
+
     def _allocated(
         self, nbytes: int, function: Callable[..., int], *args: Any
     ) -> memoryview:

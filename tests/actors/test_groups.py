@@ -51,7 +51,14 @@ def test_refs_as_arguments_of_a_group_reach_every_member(
     assert counter.echo(called) == [0.1] * 3
     (inside,) = counter.echo([called])
     assert inside.get() == [0.1] * 3
-    del called, inside
+    gathered = members.call(Counter.sleep, 0.1)
+    assert counter.pair(gathered, b=members.call(Counter.echo, gathered)) == (
+        [0.1] * 3,
+        [[0.1] * 3] * 3,
+    )
+    with pytest.raises(KeyError):
+        counter.echo(members.call(Counter.fail, KeyError("k")))
+    del called, inside, gathered
     assert eventually(lambda: moo.stats()["objects"] == 0)
 
 

@@ -224,6 +224,67 @@ def test_a_definition_that_is_made_again_takes_the_place_of_the_first(
     )
 
 
+def test_what_is_compared_by_identity_is_one_object_in_each_process(
+    tmp_path: Path,
+) -> None:
+    passes(
+        tmp_path,
+        """
+        import dataclasses
+        import mooactor as moo
+        CELL = '''
+        class NotSet: pass
+        NOTSET = NotSet()
+        def is_set(x=NOTSET): return x is not NOTSET
+        '''.replace("\\n        ", "\\n")
+        exec(CELL)
+        class Empty:
+            __slots__ = ()
+        class Mark:
+            def __init__(self, name): self.name, self.me = name, self
+        class Slotted:
+            __slots__ = "name", "other"
+            def __init__(self, name): self.name = name
+        class ByName:
+            def __init__(self): self.x = 1
+            def __reduce__(self): return "BY_NAME"
+        EMPTY, MARK, OTHER = Empty(), Mark("mark"), Mark("other")
+        SLOTTED, BY_NAME = Slotted("slotted"), ByName()
+        @dataclasses.dataclass
+        class Options:
+            lr: object = NOTSET
+        def defaults(a=NOTSET, b=EMPTY, *, c=MARK, d=SLOTTED, e=BY_NAME):
+            found = a is NOTSET, b is EMPTY, c is MARK, d is SLOTTED, e is BY_NAME
+            return all(found) and c is c.me, c.name, d.name, e.x, c is OTHER
+        @moo.actor
+        class A:
+            default = MARK
+            def defaults(self): return defaults(), self.default is MARK
+            def are(self, a, b, options, e):
+                same = a is NOTSET, b is EMPTY, Options().lr is options.lr is NOTSET
+                return same, e is BY_NAME
+            def back(self): return NOTSET, EMPTY, Options().lr, BY_NAME
+            def set(self, mark): mark.name = MARK.name = NOTSET.x = "set here"
+            def seen(self, a, mark): return vars(a), mark.name, MARK.name, NOTSET.x
+            def is_set(self, function): return function(), function(3)
+        if __name__ == "__main__":
+            with moo.init():
+                a = moo.spawn(A)
+                assert a.defaults() == ((True, "mark", "slotted", 1, False), True)
+                assert a.are(NOTSET, EMPTY, Options(), BY_NAME) == ((True,) * 3, True)
+                first, second, third, fourth = a.back()
+                assert first is third is NOTSET and second is EMPTY
+                assert fourth is BY_NAME
+                a.set(MARK)  # with a state it is a value, as it was when it was sent
+                assert a.seen(NOTSET, MARK) == ({}, "mark", *["set here"] * 2)
+                assert a.defaults()[0][:2] == (True, "set here")
+                assert MARK.name == "mark" and moo.spawn(A).defaults()[1]
+                exec(CELL)
+                assert a.is_set(is_set) == (False, True)
+        """,
+    )
+
+
 ONCE = """
     import dataclasses, os, signal
     import mooactor as moo
@@ -239,8 +300,9 @@ ONCE = """
         def none(self, config): pass
         def die(self): os.kill(os.getpid(), signal.SIGKILL)
     class Middle:
-        def __init__(self, reader):
-            self.reader, self.tables, pack = reader, 0, script.Table.pack
+        def __init__(self, *readers):
+            self.reader, self.tables, pack = readers[0], 0, script.Table.pack
+            self.group = moo.Group(readers)
             def counted(table, *args):
                 self.tables += 1
                 return pack(table, *args)
@@ -250,24 +312,33 @@ ONCE = """
             for _ in range(times):
                 found = getattr(self.reader, method)(Config(1.0))
             return found, self.tables - before
+        def run_group(self, times):
+            before = self.tables
+            for _ in range(times):
+                found = self.group.call(Reader.value, Config(1.0)).get()
+            return found, self.tables - before
     if __name__ == "__main__":
         with moo.init():
             reader = moo.on(Reader, restart=moo.Restart(max=3)).spawn()
-            middle = moo.spawn(Middle, reader)
+            middle = moo.spawn(Middle, reader, moo.spawn(Reader))
             for method, result in (("value", 5.0), ("none", None)):
                 found, tables = middle.run(method, 20)
                 assert found == result and tables <= 2 * (method == "value"), tables
+            found, tables = middle.run_group(20)
+            assert found == [5.0, 5.0] and tables <= 2, tables
             try:
                 reader.die()
             except moo.ActorDied:
                 pass
             while True:
                 try:
-                    found, tables = middle.run("value", 20)
+                    found, tables = middle.run_group(20)
                     break
                 except moo.ActorDied:
                     pass
-            assert found == 5.0 and tables <= 2, tables
+            assert found == [5.0, 5.0] and tables <= 2, tables
+            found, tables = middle.run("value", 20)
+            assert found == 5.0 and not tables, tables
 """
 
 

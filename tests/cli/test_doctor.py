@@ -2,7 +2,6 @@
 """The doctor's checks find what is there, and what was taken away."""
 
 import json
-import os
 import resource
 import sys
 from importlib.util import find_spec
@@ -23,7 +22,7 @@ def test_a_machine_that_runs_these_tests_is_healthy(
     assert main(["doctor", "--json"]) == 0
     findings = {f["name"]: f for f in json.loads(capsys.readouterr().out)}
     assert len(findings) == len(doctor.CHECKS)
-    for essential in ("memfd", "pidfd", "C data plane", "an actor"):
+    for essential in ("pidfd", "shm", "C data plane", "an actor"):
         assert findings[essential]["state"] == "ok"
     assert all(f["remedy"] for f in findings.values() if f["state"] == "slow")
 
@@ -51,13 +50,14 @@ def test_elsewhere_than_on_linux_it_stops_at_that(
 
 
 def test_a_kernel_without_memfd_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
+    def refuse(*_: object) -> float:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(os, "memfd_create", refuse)
-    finding = doctor.memfd()
+    monkeypatch.setattr(doctor, "_cross", refuse)
+    finding = doctor.shared_memory()
     assert finding.state == "broken"
     assert "Function not implemented" in finding.detail
+    assert finding.remedy.startswith("allow memfd_create")
 
 
 def test_few_descriptors_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

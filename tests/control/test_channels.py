@@ -206,7 +206,7 @@ def test_a_port_of_the_range_is_taken_until_none_is_left() -> None:
     ports = range(first, first + 1)
     with node(ports=ports) as one:
         assert one.port == first
-        with pytest.raises(MooError, match="one more is needed.*--ports"):
+        with pytest.raises(MooError, match="are taken: .*--ports"):
             Node(SECRET, ports=ports)
         with pytest.raises(MooError, match="another program"):
             Node(SECRET, port=first)

@@ -136,12 +136,16 @@ def test_an_exception_is_the_same_after_two_hops() -> None:
 
 
 def test_nasty_classes_keep_their_type() -> None:
-    for kind in (NoText, TextIsNumber, EvilGetattr):
+    for kind in (NoText, TextIsNumber):
         assert type(crossed(kind("x"), hops=2)) is kind
         cause = errors.Cause("exception", exception=kind("x"))
         assert kind.__name__ in str(cause)
     copy = crossed(Slotted("here"))
     assert isinstance(copy, Slotted) and copy.place == "here"
+    stand_in = crossed(EvilGetattr("x"), hops=2)
+    assert isinstance(stand_in, errors.RemoteError)
+    assert stand_in.type_name.endswith(".EvilGetattr")
+    assert stand_in.reason == "it cannot be read: __cause__"
 
 
 def test_a_class_that_takes_no_notes_gets_them_behind_its_back() -> None:

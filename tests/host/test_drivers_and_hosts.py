@@ -28,6 +28,16 @@ def test_the_driver_takes_part_unless_it_is_told_not_to(here):
         assert pid in [process.pid for process in own]
 
 
+def exclaim() -> None:
+    os.environ["MOOACTOR_HOST_ID"] += "!"
+
+
+@pytest.mark.parametrize("setup", [exclaim, f"{__name__}:exclaim"])
+def test_setup_runs_first_on_every_host(here, setup):
+    with moo.init(setup=setup):
+        assert [on(host).spawn().host() for host in "abd"] == ["a!", "b!", "d!"]
+
+
 @pytest.mark.slow
 def test_a_driver_on_the_machine_of_a_host_leaves_the_actors_there_to_that(
     whole_cluster, as_driver

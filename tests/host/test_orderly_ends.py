@@ -298,3 +298,30 @@ def test_a_line_that_is_not_complete_is_shown_as_it_is(tmp_path: Path) -> None:
     rest, _ = program.communicate("\n")
     texts = [line.partition(") ")[2] for line in rest.splitlines()]
     assert texts[-1] == "all done" and len(texts) < 5
+
+
+def test_the_last_lines_of_a_death_are_what_a_terminal_would_show(
+    tmp_path: Path,
+) -> None:
+    run(
+        tmp_path,
+        """
+        import os, sys
+        import mooactor as moo
+        @moo.actor
+        class Bar:
+            def die(self):
+                print("first", file=sys.stderr)
+                for number in range(1000):
+                    print(f"step {number}", end="\\r", file=sys.stderr, flush=True)
+                print("step 1000", file=sys.stderr, flush=True)
+                os._exit(3)
+        if __name__ == "__main__":
+            with moo.init():
+                try:
+                    moo.spawn(Bar).die()
+                except moo.ActorDied as error:
+                    said = str(error).splitlines()
+            assert [line.strip() for line in said[-2:]] == ["first", "step 1000"], said
+        """,
+    )

@@ -42,6 +42,9 @@ class Maker:
     def sum(self, *arrays: Any) -> list[int]:
         return [int(array[0]) * len(array) // SIZE for array in arrays]
 
+    def sum_all(self, arrays: Any) -> list[int]:
+        return self.sum(*arrays)
+
     def sum_of(self, held: Any) -> list[int]:
         refs = list(held.values()) if isinstance(held, dict) else held
         return self.sum(*moo.get(refs))
@@ -177,11 +180,42 @@ def to_a_group(cast: Cast) -> None:
     assert cast.group.call(Maker.sum, *done(ref)).get() == [[7]] * 4
 
 
+def of_a_group(cast: Cast) -> None:
+    whole = cast.group.call(Maker.make, 7)
+    assert cast.b.sum_all(whole) == [7] * 4
+    assert cast.a.sum_all(arrays=done(whole)[0]) == [7] * 4
+
+
 def on_its_own_host(cast: Cast) -> None:
     ref = cast.a.make.remote(7)
     assert cast.a.sum(ref) == cast.a2.sum(ref) == [7]
     (ref,) = done(cast.a.make.remote(7))
     assert cast.a.sum(ref) == cast.a2.sum_of([ref]) == [7]
+
+
+def argument_of_plain_calls(cast: Cast) -> None:
+    array = np.full(SIZE, 4, np.uint8)
+    refs = [cast.group[i % 4].sum.remote(array) for i in range(8)]
+    assert moo.get(refs) == [[4]] * 8
+
+
+def argument_for_new_actors(cast: Cast) -> None:
+    array = np.full(SIZE, 4, np.uint8)
+    new = [moo.on(Maker, host=host).spawn() for host in "abab"]
+    assert moo.get([maker.sum.remote(array) for maker in new * 2]) == [[4]] * 8
+    for maker in new:
+        moo.kill(maker)
+
+
+def argument_that_changes(cast: Cast) -> None:
+    array, refs = np.full(SIZE, 4, np.uint8), []
+    shared = moo.empty(SIZE, "uint8")
+    shared[:] = 4
+    for i in range(4):
+        array[0] = shared[0] = i
+        refs.append(cast.group[i % 2].sum.remote(array))
+        refs.append(cast.group[2].sum.remote(shared))
+    assert moo.get(refs) == [[i] for i in range(4) for _ in "ab"]
 
 
 PATTERNS: dict[Callable[[Cast], None], tuple[int, int]] = {
@@ -198,7 +232,11 @@ PATTERNS: dict[Callable[[Cast], None], tuple[int, int]] = {
     held_while_pending: (0, 0),
     streamed: (0, 0),
     to_a_group: (0, 0),
+    of_a_group: (0, 0),
     on_its_own_host: (0, 0),
+    argument_of_plain_calls: (0, 2),
+    argument_for_new_actors: (0, 2),
+    argument_that_changes: (0, 8),
 }
 
 

@@ -33,12 +33,15 @@ def members(medium: dict[str, str], session: Any) -> Iterator[Callable[..., Any]
     on = moo.on(Member, env=medium)
 
     def make(
-        size: int, min_size: int | None = None, timeout: float = 60.0
+        size: int,
+        min_size: int | None = None,
+        timeout: float = 60.0,
+        on_loss: str = "raise",
     ) -> moo.Group[Any]:
         group = on.group(size)
         groups.append(group)
         name = f"test-{next(_numbers)}"
-        joined = group.join.call(name, min_size or size, size, timeout)
+        joined = group.join.call(name, min_size or size, size, timeout, on_loss)
         by_rank = sorted(zip(joined.get(), group), key=lambda pair: pair[0])
         return moo.Group([handle for _, handle in by_rank])
 

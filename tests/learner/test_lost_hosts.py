@@ -58,6 +58,20 @@ def test_the_rest_goes_on_without_a_host(
     assert _survivors(group, lose) == [[2.0] * 3] * 2
 
 
+def test_a_group_that_finishes_loses_no_step_with_a_host(
+    breakable: tuple[Placed, Cluster],
+) -> None:
+    members, made = breakable
+    group = members("abd", min_size=1, on_loss="finish")
+    hosts = group.call(Member.host).get()
+    refs = [one.reduce_while.remote(5, 100_000) for one in group]
+    made.network.cut("b")
+    rest = [ref for ref, host in zip(refs, hosts) if host != "b"]
+    one, other = moo.get(rest, timeout=30.0)
+    assert one == other and one[-1][0] == 2.0
+    assert all(total == len(took_part) for total, took_part in one)
+
+
 @pytest.mark.quiet
 def test_a_lost_host_costs_the_rest_four_seconds(
     breakable: tuple[Placed, Cluster],

@@ -233,9 +233,5 @@ def test_where_nobody_can_listen_is_named(tmp_path: Any) -> None:
         with pytest.raises(moo.MooError, match=f"{port}-{port}.*--ports"):
             Messenger(str(tmp_path), 1 << 16, bytes(16), reach=reach)
     reach = Reach("203.0.113.7", "203.0.113.7", "a")  # of another machine
-    with pytest.raises(moo.MooError, match=r"203\.0\.113\.7.*--bind"):
+    with pytest.raises(moo.MooError, match=r"203\.0\.113\.7: this host has no such"):
         Messenger(str(tmp_path), 1 << 16, bytes(16), reach=reach)
-
-
-def test_an_address_of_ipv6_is_written_as_zeromq_takes_it() -> None:
-    assert Reach("::", "fd99::1", "a").address(7) == "tcp://[fd99::1]:7"

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -119,3 +121,11 @@ def test_what_does_not_wait_for_an_actor_works_on_a_loop(spawn: Any) -> None:
         assert isinstance(await anext(events), moo.Stopped)
 
     asyncio.run(main())
+
+
+def test_a_program_without_a_loop_never_imports_asyncio() -> None:
+    program = (
+        "import sys, mooactor.process.loops as loops\n"
+        "assert not loops.blocks_a_loop() and 'asyncio' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -22,8 +22,11 @@ class Relaying(Relay):
 
     def __init__(self) -> None:
         self.posted: list[tuple[int, int, int, int]] = []
+        self.gone: set[int] = set()
         links: Any = SimpleNamespace(
-            link=lambda actor, number, *_, **__: Link(actor, number, "")
+            link=lambda actor, number, *_, **__: Link(actor, number, ""),
+            watch=lambda process_id: None,
+            is_gone=lambda process_id: process_id in self.gone,
         )
         payloads: Any = SimpleNamespace(plane=object(), borrows=None)
         self.timers: list[Callable[[], None]] = []
@@ -149,6 +152,16 @@ def test_nothing_is_promised_that_may_never_come() -> None:
     assert relay.posted == [PROMISED]
     relay.arrived(TOKEN, reply())
     assert relay.posted == [PROMISED, GIVEN]  # once
+
+
+def test_nothing_is_kept_of_an_owner_that_is_dead() -> None:
+    relay = Relaying()
+    relay.gone.add(OWNER)
+    relay.ask(9)
+    relay.expect(TOKEN, KEY)
+    assert relay.posted == [SENT_ON]
+    relay.arrived(TOKEN, reply())
+    assert len(relay) == 0
 
 
 def test_it_looks_who_asks_for_as_long_as_it_keeps_a_value() -> None:

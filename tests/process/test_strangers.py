@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import zmq
+import zmq.utils.monitor
 
 from mooactor.control import curve, envelope, strangers
 from mooactor.control.keys import new_process_id, new_session_key

@@ -258,6 +258,26 @@ void mooi_complain(moo_group *group, uint64_t seq, enum mooi_why why,
     ring_agent(group);
 }
 
+static bool is_in(const struct mooi_view *view, const struct mooi_member *one)
+{
+    for (uint32_t rank = 0; rank < view->size; rank++)
+        if (view->members[rank].host == one->host &&
+            view->members[rank].serial == one->serial)
+            return true;
+    return false;
+}
+
+bool mooi_goes_on(const moo_group *group, uint64_t seq)
+{
+    const struct mooi_roll *next = abort_of(group, seq);
+    if (!next || next->size < group->min_size)
+        return false;
+    for (uint32_t rank = 0; rank < next->size; rank++)
+        if (!next->rested && !is_in(&group->view, &next->members[rank]))
+            return false;
+    return true;
+}
+
 struct mooi_cause mooi_cause_of(const moo_group *group, uint64_t seq,
                                 uint32_t *epoch)
 {

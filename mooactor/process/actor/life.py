@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import codec, script
@@ -33,17 +33,19 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.control.reach import Reach
 from mooactor.process import parcel, signals, system
 from mooactor.process.actor import debugger, threads
-from mooactor.process.actor.concurrent import ConcurrentWorker
 from mooactor.process.actor.serial import SerialWorker
 from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import CallContext, context
 from mooactor.process.current import importing, set_current_runtime
 from mooactor.process.environment import Place, Streams
-from mooactor.process.interface import interface_of
+from mooactor.process.interface import Interface, interface_of
 from mooactor.process.objects.future import Future
 from mooactor.process.protocol import Failed, Life, Ready, unpacked
 from mooactor.process.runtime import Runtime
 from mooactor.times import GRACE_S
+
+if TYPE_CHECKING:
+    from mooactor.process.actor.concurrent import ConcurrentWorker
 
 _FETCHING_S = 30.0  # the same, for others to fetch its results
 _FIRST_PARCEL = 4  # the number of the first parcel's descriptor
@@ -148,6 +150,14 @@ def _place_of_the_zygote() -> Place | None:
         return None
 
 
+def _kind_of(interface: Interface) -> type[SerialWorker] | type[ConcurrentWorker]:
+    if interface.serial:
+        return SerialWorker
+    from mooactor.process.actor.concurrent import ConcurrentWorker
+
+    return ConcurrentWorker
+
+
 def _make_worker(runtime: Runtime, life: Life) -> Worker:
     parcels = _parcels(life)
     try:
@@ -157,8 +167,7 @@ def _make_worker(runtime: Runtime, life: Life) -> Worker:
     except ModuleNotFoundError as error:
         raise _not_found_here(error, life.reach) from None
     interface = interface_of(cls)
-    kind = SerialWorker if interface.serial else ConcurrentWorker
-    worker = kind(runtime, interface, life)
+    worker = _kind_of(interface)(runtime, interface, life)
     runtime.agent.when_asked_to_stop(worker.stop_now)
     runtime.serve(worker)  # calls may come while the constructor waits for others
     runtime.housekeeper.look_from_now_on()

@@ -213,7 +213,7 @@ class Replies(abc.ABC):
     ) -> Exception:
         if isinstance(error, MemoryError):
             return error  # pickling is all right
-        kind = inspection.short_name_of(type(value))
+        kind = type(value).__qualname__
         refusal = TypeError(
             f"the {what} of {self.name_of(job)} (a {kind}) cannot be pickled: "
             f"{errors.text_of(error)}"

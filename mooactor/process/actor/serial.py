@@ -7,7 +7,6 @@ socket into the method without a hand-over.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -57,6 +56,8 @@ class SerialWorker(Worker):
         return self.mailbox.has_ready() or (self._stop_asked and self.idle())
 
     def complete(self, hook: Awaitable[Any]) -> Any:
+        import asyncio
+
         async def completed() -> Any:
             return await hook
 

@@ -481,11 +481,8 @@ class Worker(Replies):
         for token in values:
             self.parts.values.forget(token)
 
-        def value(x: Any) -> Any:
-            stands_in = isinstance(x, bodies.Placeholder)
-            return values[x.token].unwrap() if stands_in else x
-
-        return tuple(map(value, args)), {k: value(v) for k, v in kwargs.items()}
+        kept = {k: _filled(v, values) for k, v in kwargs.items()}
+        return tuple(_filled(x, values) for x in args), kept
 
     def _let_go(self, job: Job) -> None:
         """It will not run: its data, arrived or under way, is not wanted."""
@@ -539,3 +536,13 @@ def _flag(job: Job) -> None:
 def cancelled() -> errors.Cancelled:
     """The error of a call that was given up in time."""
     return errors.Cancelled("cancelled before it ran")
+
+
+def _filled(x: Any, values: dict[int, Any]) -> Any:
+    """An argument, or the value that it stands in for. No closure that is a cycle of
+    references: that would keep the values."""
+    if isinstance(x, bodies.Placeholder):
+        return values[x.token].unwrap()
+    if type(x) is bodies.Placeholders:
+        return [_filled(one, values) for one in x]
+    return x

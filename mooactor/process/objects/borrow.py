@@ -120,13 +120,13 @@ _here = _Pickling()
 
 
 class Borrowing:
-    """The Refs in a pickle for `borrower`, None if it is not known, whose values it
+    """The Refs in a pickle for `borrowers`, none if they are not known, whose values it
     keeps. Not `alone`: the pickle may be sent to others as well.
     """
 
     __slots__ = (
         "_borrows",
-        "_borrower",
+        "_borrowers",
         "_alone",
         "_met",
         "keys",
@@ -134,15 +134,13 @@ class Borrowing:
         "defines",
     )
 
-    def __init__(
-        self, borrows: Borrows, borrower: int | None = None, *, alone: bool = True
-    ) -> None:
+    def __init__(self, borrows: Borrows, *borrowers: int, alone: bool = True) -> None:
         self._borrows = borrows
-        self._borrower = borrower
+        self._borrowers = borrowers
         self._alone = alone
         self._met: list[tuple[Hold, Future | None]] | None = None
         self.keys: set[str] = set()  # of the script's definitions that went along
-        # Whether it is of use to the borrower alone: see `tensors.codec`, `script`.
+        # Whether it is of use to these borrowers alone: see `tensors.codec`, `script`.
         self.laid_out = self.defines = False
 
     def note(self, encode: Callable[..., T], *args: Any) -> T:
@@ -151,7 +149,7 @@ class Borrowing:
         # leave this to later pickles. Here it runs after calls only.
         before, _here.borrowing = _here.borrowing, self
         pickle_for = script.pickle_for
-        target = pickle_for.replace(self._borrower if self._alone else None, self.keys)
+        target = pickle_for.replace(self._borrowers if self._alone else (), self.keys)
         met, pickle_for.met = pickle_for.met, False
         try:
             return encode(*args)
@@ -221,10 +219,10 @@ def borrowing_in_progress() -> Borrowing | None:
 
 def _sole_receiver() -> int | None:
     borrowing = _here.borrowing
-    if borrowing is None or not borrowing._alone:
+    if borrowing is None or not borrowing._alone or len(borrowing._borrowers) != 1:
         return None
     borrowing.laid_out = True
-    return borrowing._borrower
+    return borrowing._borrowers[0]
 
 
 codec.ask_for_receiver(_sole_receiver)

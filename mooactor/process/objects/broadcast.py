@@ -12,6 +12,10 @@ here if it cannot have it there, or if the holder is silent; until then the valu
 A holder that did not give a value is dismissed, and the next process of its host that
 needs the value becomes the holder.
 
+Of arguments that only one process may need (`Stored.alone`), the first of a host does
+not become the holder before a second one needs them: it gets the record again then,
+which says so. If it has used them meanwhile, the second asks here.
+
 `Relay` is the receiving side: values taken from a holder, and held for others.
 
 A holder may be busy for long, in a method that runs: while it keeps a value, the
@@ -54,6 +58,8 @@ class BroadcastTree:
         self.number = number
         self.holders: dict[bytes, int] = {}  # 0: it died, or was dismissed
         self._order: list[bytes] = []
+        #: By host: its first process, and the token, of what is `alone`.
+        self.firsts: dict[bytes, tuple[int, int]] = {}
         self._told = set[int]()  # last: see `__del__`
 
     def source(self, host: bytes, target: int) -> tuple[int, bool]:
@@ -79,6 +85,9 @@ class BroadcastTree:
         """A process died."""
         self.dismiss(process_id)
         self._told.discard(process_id)
+        for host, first in list(self.firsts.items()):
+            if first[0] == process_id:
+                self.firsts.pop(host, None)
 
     def __del__(self) -> None:
         # A signal handler may have cut its construction short.
@@ -176,6 +185,13 @@ class Broadcaster:
             self._send(stored, target, token, None)
             return
         tree = self._tree_of(stored)
+        if stored.alone and host not in tree.holders:
+            mine = target, token
+            first = tree.firsts.setdefault(host, mine)
+            if first is mine:
+                self._send(stored, target, token, None)
+                return
+            self._have_kept(stored, tree, host, *first)
         source, holds = tree.source(host, target)
         if not source:
             try:
@@ -195,6 +211,16 @@ class Broadcaster:
         finally:
             if unsent:  # the receiver will never say that it has it
                 self._waiting.pop(token, None)
+
+    def _have_kept(
+        self, stored: Stored, tree: BroadcastTree, host: bytes, first: int, token: int
+    ) -> None:
+        """Make the first process of a host its holder, after all."""
+        tree.source(host, first)
+        try:
+            self._send(stored, first, token, tree)
+        except errors.MooError:
+            tree.dismiss(first)
 
     def _tree_of(self, stored: Stored) -> BroadcastTree:
         tree: BroadcastTree | None = stored.tree
@@ -380,6 +406,7 @@ class Relay:
         self._keys[token] = key
         self._dropped.pop(key, None)
         self._keep(key)
+        self._is_lost(key)
 
     def arrived(self, token: int, reply: Reply) -> None:
         """It is here, and was not used yet."""
@@ -499,6 +526,8 @@ class Relay:
         kept = self._keep(key)
         if (target, record.call_id) not in kept.asks:
             kept.asks.append((target, record.call_id))
+        if self._is_lost(key):
+            return
         if kept.stored is not None:
             self._answer(kept, kept.stored)
         elif key in self._keys.values():  # otherwise it may never come here
@@ -514,6 +543,15 @@ class Relay:
         kept = self._kept.setdefault(key, Kept())
         self._look_later()
         return kept
+
+    def _is_lost(self, key: Key) -> bool:
+        """Whether its owner is dead, so that nobody will have it dropped. Looked at
+        after it was noted: a later death has a notice of its own."""
+        self._links.watch(key.owner)  # nothing of it may have come here
+        lost = self._links.is_gone(key.owner)
+        if lost:
+            self._forget(key)
+        return lost
 
     def _look_later(self) -> None:
         if self._kept and not self._will_look:

@@ -58,6 +58,7 @@ class Future:
     )
 
     parts: Sequence[Future] = ()  # the calls that it is made of, if not one
+    gathers: ClassVar[bool] = False  # True: its value is the list of its parts' values
     told = False  # True: of a `tell`, for which nobody waits; see `losses`
     speaks = False  # True: of a call, whose error is printed if nobody asks for it
 

@@ -381,9 +381,11 @@ def _holder_in(record: envelope.Record) -> int:
 
 
 def placed(arg: Any, refs: list[tuple[int, Future]]) -> Any:
-    """An argument, or a placeholder for the Ref that it is, which is noted."""
+    """An argument, or what stands in for the Ref that it is, which is noted."""
     if not isinstance(arg, Future):
         return arg
+    if arg.gathers and not arg.is_here():
+        return bodies.Placeholders(placed(part, refs) for part in arg.parts)
     token = secrets.randbits(63)
     refs.append((token, arg))
     return bodies.Placeholder(token)

@@ -82,18 +82,39 @@ class Stored:
         borrowing: Borrowing | None = None,
         *,
         of_call: bool = False,
+        alone: bool = False,
         flags: int = 0,
     ) -> None:
-        """`of_call`: a call's result, not what `moo.put` was given. `flags`: of the
-        VALUE records with it."""
+        """`of_call`: a call's result, not what `moo.put` was given. `alone`: it is for
+        one process, as far as is known. `flags`: of the VALUE records with it."""
         self.of_call = of_call
+        self.alone = alone
         self.flags = flags
+        #: Those of whom each has the script's definitions that this needs; None: all.
+        self.receivers: tuple[int, ...] | None = None
         self._data = data
         self._payloads = payloads
         self._plane: DataPlane | None = payloads.plane
         self._buffers = [payloads.plane.share(buffer) for buffer in buffers]
         self._borrowing = borrowing or None
         self.tree: Any = None  # by which it is broadcast, see `broadcast`
+
+    def is_same(self, data: bytes, buffers: codec.Buffers) -> bool:
+        """Whether it is what would be made of these."""
+        plane = self._plane
+        return (
+            plane is not None
+            and self._data == data
+            and len(self._buffers) == len(buffers)
+            and all(map(plane.is_same, self._buffers, buffers))
+        )
+
+    def serves(self, process_id: int) -> bool:
+        """Whether that process can read it."""
+        return self.receivers is None or process_id in self.receivers
+
+    def end_of_call(self) -> None:
+        """A listener that keeps this until the call with it has ended."""
 
     @property
     def is_large(self) -> bool:

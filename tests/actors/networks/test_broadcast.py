@@ -60,6 +60,11 @@ class Member:
         wait_at(path)
         return first
 
+    def give(self, others: list[Any]) -> None:
+        """Begin calls of them with one array."""
+        array = data()
+        self.kept = [other.take.remote(array) for other in others]
+
     def forget(self) -> None:
         self.kept = None
 
@@ -230,3 +235,68 @@ def test_one_that_is_stopped_is_passed_over_and_gets_its_value_later(hosts):
     assert first.total() == 3 * SIZE
     del ref, calls, cancelled
     assert forgotten([first, *others])
+
+
+# -- arguments of plain calls -------------------------------------------------
+
+
+def test_plain_calls_with_one_array_take_it_to_each_host_once(hosts):
+    rows = hosts(2, 2)
+    members = [member for row in rows for member in row]
+    array, before = data(), served()
+    calls = [member.take.remote(array) for member in members * 2]
+    array[...] = 5  # each call has it as it was
+    assert moo.get(calls) == [3] * 8
+    assert [member.total() for member in members] == [3 * SIZE] * 4
+    assert [sum(fetched(row)) for row in rows] == [SIZE, SIZE]
+    assert eventually(lambda: served() - before == 2 * SIZE)
+    assert moo.get([member.take.remote(array) for member in members]) == [5] * 4
+    assert [sum(fetched(row)) for row in rows] == [2 * SIZE] * 2
+    assert forgotten(members)  # also while the Refs of the calls are there
+
+
+def test_of_such_calls_one_may_end_before_another_begins(hosts, tmp_path):
+    (first, second), (other, _) = hosts(2, 2)
+    array, gate = data(), Path(tmp_path, "go on")
+    running = other.take_and_wait.remote(array, str(gate))
+    assert first.take.remote(array, scribble=True).get() == 3
+    first.forget()
+    calls = [second.take.remote(array), first.take.remote(array)]
+    assert moo.get(calls) == [3, 3]
+    gate.touch()
+    assert running.get() == 3
+    assert forgotten([first, second, other])
+
+
+@pytest.mark.parametrize("fault", ["kill", "stop", "cancel"])
+def test_such_calls_do_without_the_first_process_of_a_host(hosts, fault):
+    ((first, second, third),) = hosts(1, 3)
+    array, pid = data(), first.pid()
+    stop(pid)
+    doomed = first.take.remote(array)
+    if fault == "cancel":
+        assert doomed.cancel()
+    calls = [member.take.remote(array) for member in (second, third)]
+    del array
+    if fault == "kill":
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(moo.ActorDied):
+            doomed.get()
+    assert [call.get(timeout=20) for call in calls] == [3, 3]
+    assert [second.total(), third.total()] == [3 * SIZE] * 2
+    if fault != "kill":
+        os.kill(pid, signal.SIGCONT)
+        first.pid()
+    assert fault != "stop" or doomed.get(timeout=20) == 3
+    del doomed
+    assert forgotten([second, third] if fault == "kill" else [first, second, third])
+
+
+def test_such_calls_leave_nothing_behind_when_their_caller_dies(hosts):
+    (caller, _), (first, second) = hosts(2, 2)
+    pid = first.pid()
+    stop(pid)
+    caller.give([first, second])
+    moo.kill(caller)
+    os.kill(pid, signal.SIGCONT)
+    assert forgotten([first, second])

@@ -442,9 +442,11 @@ class Learner:
         means |= self.meter.means()
         self.meter = rl.Meter()
         digest = rl.fingerprint(self.weights())
-        size = self.join().group.size
+        accumulator = self.join()
+        fetching = accumulator.stats()["fetching"]
+        learners = accumulator.group.size - fetching
         return impala.LearnerReport(
-            self.version, self.steps, size, digest, means, counts
+            *(self.version, self.steps, learners, fetching > 0, digest, means, counts)
         )
 
     @moo.method

@@ -442,9 +442,11 @@ class Learner:
         means |= self.meter.means()
         self.meter = rl.Meter()
         digest = rl.fingerprint(self.weights())
-        size = self.join().group.size
+        accumulator = self.join()
+        fetching = accumulator.stats()["fetching"]
+        learners = accumulator.group.size - fetching
         return impala.LearnerReport(
-            self.version, self.steps, size, digest, means, counts
+            *(self.version, self.steps, learners, fetching > 0, digest, means, counts)
         )
 
     @moo.method
@@ -605,7 +607,7 @@ def open_run(plan: Plan) -> impala.Run:
         values,
         fixed=values if config.supply.deterministic else FIXED,
         free=FREE,
-        format_number=2,
+        format_number=3,
     )
     played = config.evaluation.eval or config.evaluation.record
     if run.has_made(config.total_steps) and not played:

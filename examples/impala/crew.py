@@ -76,15 +76,24 @@ class Crew:
         here: dict[int, LearnerReport] = {}
         late: list[LearnerReport] = []  # of those that came in as the others stopped
         lost = 0
-        while not here or len(here) + lost < max(r.learners for r in here.values()):
+
+        def is_done() -> bool:
+            """Nobody waits for members that get their state: they need the others."""
+            if any(report.heals for report in here.values()):
+                return True
+            learners = max((r.learners for r in here.values()), default=0)
+            return 0 < learners <= len(here) + lost
+
+        while not is_done():
             moo.wait(list(self._calls.values()), fetch=True)
             for index in [i for i, call in self._calls.items() if call.done()]:
                 try:
                     report = self._calls.pop(index).get()
-                except moo.ActorDied as error:
+                except moo.ActorRestarted:
                     lost += 1
-                    if not isinstance(error, moo.ActorRestarted):
-                        del self._learners[index]
+                except moo.ActorDied:
+                    lost += 1
+                    del self._learners[index]
                     if not self._learners:
                         raise
                 else:

@@ -24,7 +24,8 @@ class LearnerReport:
     Attributes:
       version: its updates in all.
       steps: agent steps that all learners have learned from in all.
-      learners: the members of its group, which are all at this version.
+      learners: the members of its group that have the weights, at this version.
+      heals: whether others are without them still; then ``learners`` is an estimate.
       digest: the `fingerprint` of its weights, the same for all learners.
       means: means over these updates, by name.
       taken: the counts of its batcher for them.
@@ -33,6 +34,7 @@ class LearnerReport:
     version: int
     steps: int
     learners: int
+    heals: bool
     digest: str
     means: dict[str, float]
     taken: BatcherCounts

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from mooactor.actors.api import put
 from mooactor.actors.ref import Ref
 from mooactor.control import codec
-from mooactor.errors import ActorUnavailable, PeerLost
+from mooactor.errors import ActorUnavailable, MooError, PeerLost
 from mooactor.learner.group import LearnerGroup
 from mooactor.learner.work import Work
 from mooactor.process import checks
@@ -435,7 +435,12 @@ class Accumulator:
                 yield self.group.allreduce(most, "max")
                 epoch = self.group.epoch
                 newest, oldest, news, trained = most.tolist()
-                if newest != -oldest or news:
+                if newest < 0:
+                    raise MooError(
+                        f"no member of learner group {self.group.name!r} has the "
+                        "state any more: start from a checkpoint"
+                    )
+                if (newest != -oldest or news) and self.group.size > 1:
                     yield from self._share_state(has, newest, bool(trained))
             except PeerLost:
                 self._counts["lost"] += 1

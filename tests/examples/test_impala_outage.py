@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """``mooactor run`` with the example on three hosts, one of which vanishes and comes
 back: training goes on at the rate that the others give it, and then at the full one.
+Each host has a learner; that of the host that is away is missing meanwhile.
 
 The environments take their time, so the actors that are there say what the rate is, and
 not this machine's processors.
@@ -75,6 +76,11 @@ class Rate:
         """Whether it is within these bounds before long."""
         return eventually(lambda: least < self.of_late() < most, PATIENCE_S)
 
+    def learners(self) -> int:
+        """Those that there are of late."""
+        whole = [row for row in self._read() if None not in row.values()]
+        return int(whole[-1]["learners"])
+
     def forget(self) -> None:
         """The past."""
         self._since_s = self._rows()[-1][0]
@@ -88,7 +94,7 @@ def test_a_run_slows_down_without_a_host_and_is_as_fast_as_before_with_it(
 ) -> None:
     settings: dict[str, object] = {"env": "tests.examples.paced_env:Paced-v0"}
     settings |= {"actors": sum(ACTORS.values()), "envs_per_actor": 2, "unroll": 5}
-    settings |= {"total_steps": 10**9, "run_dir": tmp_path / "run"}
+    settings |= {"total_steps": 10**9, "run_dir": tmp_path / "run", "learners": 3}
     hosts = [f"{host} num_cpus={actors}\n" for host, actors in ACTORS.items()]
     (tmp_path / "hosts").write_text("".join(hosts))
     words = ["--hostfile", str(tmp_path / "hosts"), "--grace", "60"]
@@ -98,11 +104,14 @@ def test_a_run_slows_down_without_a_host_and_is_as_fast_as_before_with_it(
     try:
         assert eventually((tmp_path / "run" / "metrics.csv").exists, PATIENCE_S)
         assert rate.becomes(*WITH_B)
+        assert rate.learners() == 3  # one on each host
         with net.cut_off("b"):
             assert rate.becomes(*WITHOUT_B)
+            assert rate.learners() == 2
             rate.forget()  # from here on b has no part in it, and it goes on so
             assert rate.becomes(*WITHOUT_B)
         assert rate.becomes(*WITH_B)
+        assert eventually(lambda: rate.learners() == 3, PATIENCE_S)
         assert "host b has left: " in run.err  # it was not only slow
         run.signal(signal.SIGINT)
         assert run.end() == 0

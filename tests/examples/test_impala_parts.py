@@ -284,6 +284,10 @@ def test_a_gradient_is_clipped_to_a_norm_unless_that_is_0(
             )
         )
         learner.learn(random_batch(plan, 0))
+    network = plan.network()
+    impala.impala_loss(network, random_batch(plan, 0), plan.config)[0].backward()
+    whole = torch.nn.utils.get_total_norm([one.grad for one in network.parameters()])
+    assert norms[0].item() == pytest.approx(whole.item(), rel=1e-4)
     assert norms[1] == pytest.approx(1.0)
     assert norms[0] == norms[2] == learner.meter.values("grad_norm")[0] > 1.0
 

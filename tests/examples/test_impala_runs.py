@@ -8,7 +8,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,7 +145,8 @@ class Saboteur(Display):
         self.rows.append(row)
         if len(self.rows) >= 3 and not row["lost_calls"]:
             self.killed.append(pids("Actor")[0])
-            os.kill(self.killed[-1], signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.killed[-1], signal.SIGKILL)
 
 
 @pytest.mark.slow

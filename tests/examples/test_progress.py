@@ -18,7 +18,7 @@ def report(
 ) -> LearnerReport:
     means = {"loss": 2.0, "entropy": float(version)}
     counts = BatcherCounts(episodes=[Episode(3.0, 10), Episode(5.0, 20)], **taken)
-    return LearnerReport(version, steps, 2, digest, means, counts)
+    return LearnerReport(version, steps, 2, False, digest, means, counts)
 
 
 def test_a_row_is_made_of_what_all_learners_report() -> None:

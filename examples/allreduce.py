@@ -51,10 +51,7 @@ class Learner:
 
 def main() -> None:
     with moo.init():
-        # In a session of several hosts, too, the members of a group are on one.
-        placed = moo.on(Learner, host=moo.hosts()[0]["name"])
-        learners = [placed.spawn(rank) for rank in range(LEARNERS)]
-        group = moo.Group(learners)
+        group = moo.Group([moo.spawn(Learner, rank) for rank in range(LEARNERS)])
         print("ranks:", sorted(group.call(Learner.join).get()))
         losses = group.call(Learner.train, STEPS).get()
         print("losses:", [f"{loss:.4f}" for loss in losses])

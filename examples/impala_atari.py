@@ -4,13 +4,13 @@
     python examples/impala_atari.py                        # Breakout on this machine
     python examples/impala_atari.py --env ALE/Pong-v5 --total-steps 7000000 --eval
     python examples/impala_atari.py --env CartPole-v1 --total-steps 600000
-    mooactor run --hosts a,b,c examples/impala_atari.py    # actors on all hosts
+    mooactor run --hosts a,b,c examples/impala_atari.py --learners 3   # on all hosts
     python examples/impala_atari.py --help
 
 The picture, for two actors and two learners:
 
-    Actor 0  ── unrolls ──▶ ┌────────┐ ── unrolls ──▶ Learner 0  ┐ gradients: allreduce
-    Actor 1  ◀── weights ── │ Supply │ ◀── weights ── Learner 1  ┘ by `moo.LearnerGroup`
+    Actor 0  ── unrolls ──▶ ┌────────┐ ── unrolls ──▶ Learner 0  ┐ gradients, state:
+    Actor 1  ◀── weights ── │ Supply │ ◀── weights ── Learner 1  ┘ `moo.Accumulator`
                             └────────┘
 
 Each actor steps a batch of environments in two halves: while the C++ threads of ale-py
@@ -19,7 +19,7 @@ number of calls in flight to all actors and hands their unrolls to any learner t
 asks; only Refs pass through it, the unrolls themselves go from actor to learner through
 shared memory. An actor begins each unroll with the newest weights. The learners add up
 their gradients and so stay identical to the last bit, which is checked with every
-report.
+report. One that dies is started again, and gets its state from the others, which go on.
 
 The result of learning does not depend on the machine: the update, its batch and the
 unrolls in flight are the same on 2 cores and on 64; a larger machine is only faster.
@@ -34,6 +34,7 @@ first: T steps of B environments are `[T, B, …]`.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -57,6 +58,8 @@ from mooactor.rl import State, Unroll, Weights
 REPORT_PERIOD_S = 1.0
 DETERMINISTIC_UPDATES = 10  # per report, where the clock must not decide
 BEHIND_LEARNERS = 10  # how much nicer actors are than the program
+MOST_PARTS = 16  # of an update, from one learner
+LEARNER_RESTART = moo.Restart(max=20, within=600)
 SUMMED = ("loss", "policy_loss", "value_loss")  # columns: over all learners
 AVERAGED = (
     *("loss_mean", "policy_loss_mean", "value_loss_mean", "entropy"),
@@ -96,7 +99,10 @@ class Config:
     unroll: Annotated[int, Within(1)] = 20
     """Steps T of each environment in one unroll."""
     batch: Annotated[int, Within(1)] = 8
-    """Unrolls (of one environment each) in one update, over all learners together."""
+    """Unrolls (of one environment each) that all learners together take at a time."""
+    virtual_batch_size: Annotated[int | None, Within(1)] = None
+    """Unrolls in one update, a multiple of --batch: so many batches are added up.
+    Default: --batch."""
     optimizer: Literal["auto", "rmsprop", "adam"] = "auto"
     """rmsprop (decay 0.99, eps 0.01 outside the root) or adam; auto takes rmsprop for
     images and adam for all else."""
@@ -139,6 +145,11 @@ class Plan:
     name: str  # of the learner group, and the start of all actors' names
     resumes: int = 0  # how often this run was resumed: other games each time
 
+    @property
+    def update(self) -> int:
+        """Unrolls in one update."""
+        return self.config.virtual_batch_size or self.config.batch
+
     def network(self) -> rl.ActorCritic:
         """A network of this plan, the same for the same seed in every process."""
         torch.manual_seed(self.config.seed)
@@ -165,6 +176,12 @@ def make_plan(config: Config, hosts: Sequence[dict[str, Any]] = ()) -> Plan:
     if config.ceiling and layout.actor_hosts:
         raise impala.SettingsError(
             "--ceiling measures one machine; leave --connect out"
+        )
+    virtual = config.virtual_batch_size or config.batch
+    if virtual % config.batch or virtual > MOST_PARTS * layout.local_batch:
+        raise impala.SettingsError(
+            f"--virtual-batch-size {virtual}: it must be a multiple of --batch, and at "
+            f"most {MOST_PARTS} times a learner's part of that, {layout.local_batch}"
         )
     spaces = config.environment.spaces()
     optimizer = config.optimizer
@@ -315,89 +332,97 @@ def impala_loss(
 
 @moo.actor
 class Learner:
-    """Learns from unrolls of the supply, in step with all other learners."""
+    """Learns from unrolls of the supply, in step with all other learners.
+
+    One that begins when others have made updates gets its state from one of them.
+    """
 
     def __init__(self, plan: Plan, index: int, supply: rl.Supply | None = None) -> None:
         self.plan = plan
         self.device = torch.device(plan.layout.device)  # it sees no GPU but its own
         self.network = plan.network().to(self.device)
         self.optimizer = plan.make_optimizer(self.network)
-        self.gradients = rl.flatten_gradients(self.network, moo.empty)  # [parameters]
-        self.finite = torch.tensor(True, device=self.device)  # all gradients so far
-        self.publisher = rl.Publisher(self.network, supply if index == 0 else None)
+        self.publisher = rl.Publisher(self.network, supply)
         max_lag = plan.config.supply.max_lag
         self.batcher = rl.Batcher(supply, index, plan.layout.local_batch, max_lag)
-        self.group: moo.LearnerGroup | None = None
+        self.finite = True  # all gradients so far
         self.version = self.steps = 0
         self.meter = rl.Meter()
+        self.accumulator: moo.Accumulator | None = None
+
+    def join(self) -> moo.Accumulator:
+        """Be one of the learners from now on; with --deterministic, wait for all."""
+        if self.accumulator is None:
+            in_order = self.plan.config.supply.deterministic
+            least = self.plan.layout.learners if in_order else 1
+            self.accumulator = moo.Accumulator(
+                moo.LearnerGroup(self.plan.name, min_size=least),
+                *(self.network, self.optimizer),
+                batch=self.plan.update,
+                exact=True,
+                version=self.version,
+                before_update=self._finish_gradient,
+                get_state=lambda: self.steps,
+                set_state=lambda steps: setattr(self, "steps", steps),
+            )
+            self.rounds = iter(self.accumulator)
+            self._begin_round(publish=True)  # by all: the leader may be gone already
+        return self.accumulator
+
+    def _begin_round(self, publish: bool) -> None:
+        """End the round with the others, which may make an update; begin the next."""
+        self.step, before = next(self.rounds), self.version
+        self.version = self.step.version
+        if publish or (self.version > before and self.join().is_leader):
+            self.publisher.publish(self.version)
 
     @moo.method
-    def join(self) -> None:
-        """Wait until all learners are here, and publish the first weights."""
-        count = self.plan.layout.learners
-        if count > 1:
-            self.group = moo.LearnerGroup(self.plan.name, min_size=count)
-        self.publisher.publish(self.version)
-
-    @moo.method
-    def train(self, updates: int) -> impala.LearnerReport:
-        """Make ``updates`` updates, each together with all other learners."""
-        for _ in range(updates):
-            began = time.perf_counter()
+    def train(self, since: int, until: int) -> impala.LearnerReport:
+        """Learn with the others up to version ``until``; they were at ``since``."""
+        group = self.join().group
+        if self.version < since:  # those that were are gone
+            raise impala.AllLearnersLost(since)
+        while self.version < until:
+            began, waited_s = time.perf_counter(), group.statistics()["waited_s"]
             batch = self.batcher.next_batch(self.version, self.device)
             taken = time.perf_counter()
-            facts, reducing_s = self.learn(batch)
-            self.publisher.publish(self.version)
+            facts = dict[str, Tensor | float](self.learn(batch))
             elapsed_s = time.perf_counter() - began
-            waited_s = taken - began + reducing_s
-            facts["learner_busy"] = 1 - waited_s / elapsed_s
+            reducing_s = group.statistics()["waited_s"] - waited_s
+            facts["learner_busy"] = 1 - (taken - began + reducing_s) / elapsed_s
             facts["allreduce_share"] = reducing_s / elapsed_s
             self.meter.add(facts)
         return self._report()
 
-    def learn(self, batch: Unroll) -> tuple[dict[str, Tensor | float], float]:
-        """One update from ``batch`` and the other learners' gradients.
+    def learn(self, batch: Unroll) -> dict[str, Tensor]:
+        """One round with the gradient of ``batch``: an update, if all learners together
+        have enough. Returns the facts for the report."""
+        self.join()
+        loss, facts = impala_loss(self.network, batch, self.plan.config)
+        self.step.add(loss / batch.batch, count=batch.batch)
+        self._begin_round(publish=False)
+        return facts
 
-        Returns the facts for the report, and the seconds spent on the allreduce. A
-        gradient that is not finite changes nothing, nor does any after it, and the run
-        ends with the report.
+    def _finish_gradient(self) -> None:
+        """Make the mean gradient a sum again, clip it, and set the learning rate.
+
+        A gradient that is not finite changes nothing, nor does any after it, and the
+        run ends with the report.
         """
-        config = self.plan.config
+        config, parameters = self.plan.config, list(self.network.parameters())
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(self.plan.update)
+        most = config.clip_norm or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(parameters, most)  # before clipping
+        self.finite = self.finite and bool(norm.isfinite())
+        if not self.finite:
+            self.optimizer.zero_grad()
         lr = self.plan.lr * max(0.0, 1 - self.steps / config.total_steps)
         for settings in self.optimizer.param_groups:
             settings["lr"] = lr
-        self.gradients.zero_()
-        loss, facts = impala_loss(self.network, batch, config)
-        loss.backward()  # type: ignore[no-untyped-call]
-        reducing_s = self._sum_gradients()
-        norm = self.gradients.norm()  # of the sum: the same for all learners
-        self.finite &= norm.isfinite()
-        if config.clip_norm > 0:
-            self.gradients.mul_((config.clip_norm / norm).clamp(max=1.0))
-        if self.device.type == "cuda":
-            self._step_without_waiting()
-        elif self.finite:
-            self.optimizer.step()
-        self.version += 1
-        self.steps += config.batch * config.unroll
-        return {**facts, "grad_norm": norm, "lr": lr}, reducing_s
-
-    @torch.no_grad()
-    def _step_without_waiting(self) -> None:
-        """Step if all gradients so far are finite, without a look at a GPU's result:
-        step in any case, and take it back. The optimizer's state is not taken back, but
-        the run ends before it is saved."""
-        before = [parameter.clone() for parameter in self.network.parameters()]
-        self.gradients.masked_fill_(~self.finite, 0.0)
-        self.optimizer.step()
-        for parameter, old in zip(self.network.parameters(), before, strict=True):
-            torch.where(self.finite, parameter, old, out=parameter)
-
-    def _sum_gradients(self) -> float:
-        began = time.perf_counter()
-        if self.group is not None:
-            self.group.allreduce([self.gradients], op="sum").wait()
-        return time.perf_counter() - began
+        self.steps += self.plan.update * config.unroll
+        self.meter.add({"grad_norm": norm, "lr": lr})
 
     @moo.method
     def weights(self) -> Weights:
@@ -417,7 +442,12 @@ class Learner:
         means |= self.meter.means()
         self.meter = rl.Meter()
         digest = rl.fingerprint(self.weights())
-        return impala.LearnerReport(self.version, self.steps, digest, means, counts)
+        accumulator = self.join()
+        fetching = accumulator.stats()["fetching"]
+        learners = accumulator.group.size - fetching
+        return impala.LearnerReport(
+            *(self.version, self.steps, learners, fetching > 0, digest, means, counts)
+        )
 
     @moo.method
     def state(self) -> State:
@@ -448,13 +478,16 @@ class Learner:
         self.batcher.load(games)
 
 
+def lone_learner(plan: Plan) -> Learner:
+    """A learner for measurements, which is alone in its group."""
+    config = replace(
+        plan.config, batch=plan.layout.local_batch, virtual_batch_size=None
+    )
+    layout, name = replace(plan.layout, learners=1), f"{plan.name}-{os.getpid()}"
+    return Learner(replace(plan, config=config, layout=layout, name=name), 0)
+
+
 # --- Training -------------------------------------------------------------------------
-
-
-def raise_first_error(calls: Sequence[moo.Ref[object]]) -> None:
-    """Wait for all calls, but no longer when one has failed: others may wait for it."""
-    for call in moo.as_completed(calls):
-        call.get()
 
 
 def start_actor(plan: Plan, index: int, host: str, supply: rl.Supply) -> Actor:
@@ -477,35 +510,35 @@ def add_actors(plan: Plan, supply: rl.Supply, newcomers: impala.Newcomers) -> No
 
 def start_workers(
     plan: Plan, saved: State | None = None
-) -> tuple[rl.Supply, moo.Group[Actor], moo.Group[Learner]]:
-    """Start a supply, actors that are replaced when they die, and learners.
+) -> tuple[rl.Supply, list[Actor], list[Learner]]:
+    """Start a supply, and actors and learners that are replaced when they die.
 
     With ``saved``, a checkpoint, they go on from it.
     """
     layout, in_order = plan.layout, plan.config.supply.deterministic
-    many, here = bool(layout.actor_hosts), layout.learner_host
-    supply = moo.on(rl.Supply, name=f"{plan.name}-supply", host=here).spawn(
+    many = bool(layout.actor_hosts)
+    supply = moo.on(rl.Supply, name=f"{plan.name}-supply", host=layout.home).spawn(
         layout.in_flight, layout.learners, in_order, many
     )
-    actors, handles = [], []
-    for index in range(layout.actors):
-        actors.append(start_actor(plan, index, layout.host_of(index), supply))
+    actors, learners = [], []
+    for index, host in enumerate(layout.actor_hosts or [""] * layout.actors):
+        actors.append(start_actor(plan, index, host, supply))
     gpus = 1 if layout.device == "cuda" else 0
-    for index in range(layout.learners):
+    for index, host in enumerate(layout.learner_hosts or [""] * layout.learners):
         name = f"{plan.name}-learner-{index}"
-        alone = moo.on(Learner, name=name, host=here, num_gpus=gpus)
-        handles.append(alone.spawn(plan, index, supply))
-    learners = moo.Group(handles)
+        placed = moo.on(
+            Learner, name=name, host=host, num_gpus=gpus, restart=LEARNER_RESTART
+        )
+        learners.append(placed.spawn(plan, index, supply))
     version, lanes = 0, None
     if saved is not None:
         version = saved["learner"]["version"]
-        learners.call(Learner.load, saved["learner"]).get()
+        moo.get([moo.submit(learner.load, saved["learner"]) for learner in learners])
         if in_order:
             games = saved["games_under_way"]
             lanes = impala.load_games_under_way(games, actors, learners)
-    raise_first_error(learners.call(Learner.join).parts)
     supply.start.remote(actors, version, lanes).get()
-    return supply, moo.Group(actors), learners
+    return supply, actors, learners
 
 
 def train(
@@ -517,10 +550,11 @@ def train(
     before a checkpoint that counts it: no row is lost if the program is killed.
     """
     config, env = plan.config, plan.config.environment
-    in_order, update_steps = config.supply.deterministic, config.batch * config.unroll
+    in_order, update_steps = config.supply.deterministic, plan.update * config.unroll
     from_step = None if run.saved is None else run.saved["steps"]
     log = impala.RunLog(run.directory, env.env, from_step=from_step)
     supply, actors, learners = start_workers(plan, run.saved)
+    crew = impala.Crew(learners, run.saved["learner"]["version"] if run.saved else 0)
     newcomers = plan.layout.newcomers()
     progress = impala.Progress(env.frames_per_step, SUMMED, AVERAGED, run.saved)
     pace = impala.Pace(
@@ -529,7 +563,7 @@ def train(
 
     def save() -> None:
         """Write a checkpoint; the learners are between two updates."""
-        learner, games = learners[0].state(), None
+        learner, games = crew.state(), None
         if in_order:
             games = impala.games_under_way(supply, actors, learners)
         run.save({"learner": learner, **progress.state(), "games_under_way": games})
@@ -544,12 +578,11 @@ def train(
     with log:
         while progress.steps < config.total_steps and not interrupted.is_set():
             left = -(-(config.total_steps - progress.steps) // update_steps)
-            calls = learners.call(Learner.train, min(pace.updates, left))
+            crew.train(min(pace.updates, left))
             if plan.layout.grows:
                 add_actors(plan, supply, newcomers)
             report(row)
-            raise_first_error(calls.parts)
-            row = progress.add(calls.get())
+            row = progress.add(crew.reports())
             pace.adapt(progress.period_s)
             if run.save_is_due:
                 report(row)
@@ -557,7 +590,7 @@ def train(
                 save()
         report(row)
         save()
-    return progress, learners[0].weights()
+    return progress, crew.state()["network"]
 
 
 # --- The program ----------------------------------------------------------------------
@@ -574,7 +607,7 @@ def open_run(plan: Plan) -> impala.Run:
         values,
         fixed=values if config.supply.deterministic else FIXED,
         free=FREE,
-        format_number=2,
+        format_number=3,
     )
     played = config.evaluation.eval or config.evaluation.record
     if run.has_made(config.total_steps) and not played:
@@ -591,7 +624,7 @@ def describe(plan: Plan, run: impala.Run) -> str:
     return (
         f"{config.environment.env} on {plan.layout}, {config.network.model} network "
         f"for {plan.spaces.shape}, {plan.optimizer} with learning rate {plan.lr:g}, "
-        f"{config.batch} unrolls of {config.unroll} steps in an update and at most "
+        f"{plan.update} unrolls of {config.unroll} steps in an update and at most "
         f"{config.supply.lag * config.batch} in flight, seed {config.seed}, "
         f"load average {os.getloadavg()[0]:.2f}; everything goes to {run.directory}"
     )
@@ -603,7 +636,7 @@ def train_and_tell(plan: Plan, run: impala.Run) -> Weights:
     ceiling = None
     if config.ceiling:
         ceiling = impala.measure_ceiling(
-            *(partial(Actor, plan, 0), partial(Learner, plan, 0)),
+            *(partial(Actor, plan, 0), partial(lone_learner, plan)),
             *(plan.layout.local_batch, plan.layout.cores),
         )
         print(ceiling, flush=True)
@@ -616,7 +649,7 @@ def train_and_tell(plan: Plan, run: impala.Run) -> Weights:
         except rl.EnvironmentFailed as error:
             advice = "--restart-environments goes on without it"
             raise SystemExit(f"{error}\n{advice}") from error
-        except FloatingPointError as error:
+        except (FloatingPointError, impala.AllLearnersLost) as error:
             raise SystemExit(str(error)) from error
     print(f"{progress}, load average {os.getloadavg()[0]:.2f}")
     if ceiling is not None:

@@ -58,12 +58,14 @@ def ip(*arguments: str) -> str:
     ).stdout
 
 
-def limit(namespace: str, interface: str, mbit: int | None) -> None:
-    """Let so many Mbit/s leave by the interface; None: as many as it can."""
+def limit(namespace: str, interface: str, mbit: int | None, burst_kb: int = 64) -> None:
+    """Let so many Mbit/s leave by the interface; None: as many as it can. A busy
+    machine reaches a high rate only with bursts of several of the 64 KB that its
+    sockets send at once."""
     words = ["tc", "-n", namespace, "qdisc"]
     words += ["del" if mbit is None else "add", "dev", interface, "root"]
     if mbit is not None:
-        words += f"tbf rate {mbit}mbit burst 64k latency 200ms".split()
+        words += f"tbf rate {mbit}mbit burst {burst_kb}k latency 200ms".split()
     subprocess.run(words, check=True, capture_output=True)
 
 

@@ -32,15 +32,21 @@
  * Newcomers enter where members *rest*: behind a barrier that rank 0 has marked
  * nobody begins another operation before the next view.
  *
- * What are the others told? After a leave: the new epoch, which all see after
+ * A group that *finishes* takes an abort that lost a member for a silent one, as
+ * long as min_size members are left: all make the operation anew, with their own
+ * inputs and without that member.
+ * Inputs that the operation overwrites are copied before.
+ *
+ * In other groups, what are the others told? After a leave: the new epoch, which all see after
  * the same call, and PeerLost if that call names a rank. After a death: an
  * error. Invariant: between two successful calls of a member, no other member
  * dies without an error.
  *
- * The implementation is segment/: memory that all members and their agent map.
- * No file outside that folder knows how it is done. The bytes of the tensors
- * are no part of this: members of one host pass them through buffers.h, hosts
- * through their connections (ring.h).
+ * Members of one host tell each other through segment/: memory that they and
+ * their agent map. No file outside that folder knows how it is done. Hosts tell
+ * each other by frames between their leaders (lines.c). The bytes of the
+ * tensors are no part of this: members of one host pass them through buffers.h,
+ * hosts through their connections (ring.h).
  *
  * Unless a comment says otherwise, one thread at a time calls these functions:
  * the group's runner (work.c). None of them blocks.
@@ -52,10 +58,7 @@
 #include <stdbool.h>
 
 #include "collective/protocol/frames.h"
-#include "core/mac.h"
 #include "mooactor.h"
-#include "transport/ofi.h"
-#include "transport/tcp/socket.h"
 
 struct mooi_segment;
 
@@ -64,9 +67,9 @@ struct mooi_segment;
 struct mooi_view {
     uint32_t epoch, size;
     uint64_t first_seq; /* every earlier operation is decided */
-    uint16_t slots[MOO_GROUP_MAX];
-    int32_t pids[MOO_GROUP_MAX]; /* by rank; a slot may be another's by now */
-    uint64_t ids[MOO_GROUP_MAX];
+    uint8_t key[MOOI_SECRET_BYTES]; /* connections between members prove it */
+    uint16_t slots[MOO_GROUP_MAX]; /* by rank, of this host's members */
+    struct mooi_member members[MOO_GROUP_MAX]; /* a slot may be another's now */
 };
 
 /* Map the shared memory of a group. The mapping is the caller's. MOO_EINVAL: it
@@ -79,7 +82,8 @@ void mooi_segment_unmap(struct mooi_segment *segment);
  * MOO_EVERSION: one of another version of this code. After an error nothing has
  * changed. Before there is a runner. */
 moo_err mooi_enter(moo_group *group, struct mooi_segment *segment);
-/* MOO_EINVAL: the members have another min_size. MOO_ENOMEM: they are too many.
+/* MOO_EINVAL: the members have another min_size. MOO_EMISMATCH: another
+ * `finishes`. MOO_ENOMEM: they are too many.
  * MOO_OK: not refused, so far. */
 moo_err mooi_refusal(const moo_group *group);
 /* Give the slot back. `midway`: in the middle of an operation. When there is
@@ -88,19 +92,19 @@ void mooi_exit(moo_group *group, bool midway);
 
 /* The latest epoch, of which this member need not be. Any thread. */
 uint32_t mooi_epoch(const moo_group *group);
-/* The view of operation group->seq + 1, or that with which a newcomer begins,
- * and its members, by rank. Returns this member's rank in it, and lets
- * group->counters be those of its members. -1: there is none after
- * group->view that has this member, and nothing has changed. */
-int mooi_next_view(moo_group *group, struct mooi_view *view,
-                   struct mooi_member members[MOO_GROUP_MAX]);
+/* The view of operation group->seq + 1, or that with which a newcomer begins.
+ * Returns this member's rank in it, and lets group->counters be those of its
+ * members here. -1: there is none after group->view that has this member, and
+ * nothing has changed. */
+int mooi_next_view(moo_group *group, struct mooi_view *view);
 /* Whether newcomers wait for members to rest. */
 bool mooi_newcomers_wait(const moo_group *group);
 /* `seq` is committed, and members rest behind it: have the agent know. */
 void mooi_rest(moo_group *group);
 /* Whether the view behind `seq`, which is committed, is there. *why: of the
- * abort of seq + 1. */
-bool mooi_is_rested(const moo_group *group, uint64_t seq, enum mooi_why *why);
+ * abort of seq + 1; *rested: whether members rested behind `seq`. */
+bool mooi_is_rested(const moo_group *group, uint64_t seq, enum mooi_why *why,
+                    bool *rested);
 /* A barrier ended so. If none succeeds, this outcome is the reason that
  * moo_group_obstacle tells the newcomers. */
 void mooi_note_barrier(moo_group *group, const moo_outcome *outcome);
@@ -109,8 +113,9 @@ void mooi_obstacle(moo_group *group, moo_outcome *out);
 
 /* ---- the outcomes of operations ---- */
 
-/* Commit operation `seq`; `rests`: as all members do. MOOI_PENDING: it is
- * halted, until the master has decided. MOO_EPEER: it is aborted. */
+/* In a view of one host: commit operation `seq`; `rests`: as all members do.
+ * MOOI_PENDING: it is halted, until the master has decided. MOO_EPEER: it is
+ * aborted. */
 moo_err mooi_commit(moo_group *group, uint64_t seq, bool rests);
 /* The master decides: tell the agent that operation `seq` cannot go on for the
  * sake of `rank`. Once for each. */
@@ -118,17 +123,21 @@ void mooi_complain(moo_group *group, uint64_t seq, enum mooi_why why,
                    uint32_t rank);
 /* Whether `seq` is decided; *aborted: how. */
 bool mooi_decided(const moo_group *group, uint64_t seq, bool *aborted);
+/* Whether the members that are left can make operation `seq`, which was aborted,
+ * by themselves: they are enough, and no newcomer is among them who would take
+ * it for his first one. (Behind a rest, nobody has begun it.) */
+bool mooi_goes_on(const moo_group *group, uint64_t seq);
 /* The cause of an abort, and its epoch. */
 struct mooi_cause mooi_cause_of(const moo_group *group, uint64_t seq,
                                 uint32_t *epoch);
 
 /* ---- progress ---- */
 
-/* The counters of a member. Each holds seq << STEP_BITS | step, or (ACKED,
- * POSTED) an epoch, so it only grows, and no operation has to reset it. RINGED
+/* The counters of a member of this host. Each holds seq << STEP_BITS | step, or
+ * (ACKED) an epoch, so it only grows, and no operation has to reset it. RINGED
  * is used by a host's leader: its progress in the ring. Read them by
  * mooi_counter_of, in group.h: they are polled. */
-enum mooi_counter { PUT, REDUCED, COPIED, ACKED, RINGED, POSTED, COUNTERS };
+enum mooi_counter { PUT, REDUCED, COPIED, ACKED, RINGED, COUNTERS };
 #define STEP_BITS 24
 #define STEP_LAST ((1ull << STEP_BITS) - 1)
 
@@ -151,53 +160,32 @@ void mooi_bell_ring(moo_group *group);
 
 /* ---- calls ---- */
 
-/* A member's call; all members' must be equal. */
-struct mooi_signature {
-    uint32_t kind, dtype, op, root, spans, part, parts;
-    uint64_t bytes, output_bytes, layout;
-    uint32_t admit, chunk; /* rank 0 decides these two for all */
-};
-
 /* Tell the others this member's call, before PUT shows that it has begun. It
  * stays until the next operation but one. */
 void mooi_post_call(moo_group *group, uint64_t seq,
                     const struct mooi_signature *signature);
-/* That of a rank whose PUT shows it. */
+/* That of a rank of this host, whose PUT shows it. */
 const struct mooi_signature *mooi_call_of(const moo_group *group, uint32_t rank,
                                           uint64_t seq);
 
 /* ---- the leaders of hosts ---- */
 
 #define MOOI_LINKS 6 /* of a leader: 1 << 6 == MOO_GROUP_MAX */
-#define MOOI_POST_ADDRESSES 8
 
-/* Where a leader can be reached in one epoch. */
-struct mooi_post {
-    uint32_t count;
-    struct mooi_address addresses[MOOI_POST_ADDRESSES];
-    /* its registered memory, see bulk.h */
-    char provider[MOOI_FABRIC_PROVIDER_BYTES];
-    uint32_t name_bytes; /* 0: none */
-    uint8_t name[MOOI_FABRIC_NAME_BYTES];
-    uint64_t key, base;
-};
-
-/* Connections between members prove this key, of MOOI_KEY_BYTES. */
-const uint8_t *mooi_group_key(const moo_group *group);
-/* Tell the others where this leader is in the present epoch, and publish
- * POSTED. */
-void mooi_post_addresses(moo_group *group, const struct mooi_post *post);
-/* That of a rank whose POSTED shows it; it may be garbage, so check `count`. */
-const struct mooi_post *mooi_post_of(const moo_group *group, uint32_t rank);
+/* The words of this host, for the leader's barrier. */
+struct mooi_words *mooi_words_of(const moo_group *group);
+/* How operation `seq`, which is committed, ended in a view of several hosts: as
+ * mooi_result_of has it. */
+uint64_t mooi_result(const moo_group *group);
+/* The leader knows how calls differ: `rank` made another one; a sentence.
+ * Before it prepares the operation. */
+void mooi_tell_difference(moo_group *group, uint32_t rank, const char *text);
+const char *mooi_difference(const moo_group *group, uint32_t *rank);
 /* The connections of this leader stand in the present epoch, and large tensors
  * go by that transport, a MOO_TRANSPORT_… bit. */
 void mooi_post_carrier(moo_group *group, uint32_t transport);
-/* The value that a leader has told so; 0: none in the present epoch. Any thread, with
- * the group's mutex held. */
+/* The value that a leader of this host has told so; 0: none in the present
+ * epoch. Any thread, with the group's mutex held. */
 uint32_t mooi_carrier_of(const moo_group *group, uint32_t rank);
-/* The checksum of all that this leader has sent to its i-th link, to be told
- * before RINGED. */
-void mooi_post_sum(moo_group *group, uint32_t i, uint32_t sum);
-uint32_t mooi_sum_of(const moo_group *group, uint32_t rank, uint32_t i);
 
 #endif

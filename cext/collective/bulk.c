@@ -114,7 +114,7 @@ void mooi_bounce_close(struct mooi_bounce *bounce)
 }
 
 void mooi_bounce_describe(const struct mooi_bounce *bounce,
-                          struct mooi_post *post)
+                          struct mooi_fabric_post *post)
 {
     strncpy(post->provider, mooi_ofi->provider(bounce->fabric),
             sizeof post->provider - 1);
@@ -124,7 +124,7 @@ void mooi_bounce_describe(const struct mooi_bounce *bounce,
 }
 
 bool mooi_bounce_reaches(const struct mooi_bounce *bounce,
-                         const struct mooi_post *post)
+                         const struct mooi_fabric_post *post)
 {
     return post->name_bytes > 0 && post->name_bytes <= sizeof post->name &&
            !strncmp(post->provider, mooi_ofi->provider(bounce->fabric),
@@ -152,7 +152,7 @@ moo_err mooi_bulk_send_open(struct mooi_bounce *bounce, struct mooi_bulk **out)
 }
 
 moo_err mooi_bulk_receive_open(struct mooi_bounce *bounce,
-                               const struct mooi_post *from,
+                               const struct mooi_fabric_post *from,
                                struct mooi_bulk **out)
 {
     struct mooi_bulk *bulk = new_bulk(bounce, false);

@@ -18,6 +18,7 @@
 
 #include "collective/agreement.h"
 #include "collective/pipe.h"
+#include "transport/ofi.h"
 
 /* The bounce buffers of a member, one in each direction. */
 struct mooi_bounce {
@@ -36,17 +37,17 @@ moo_err mooi_bounce_open(const char *bind, struct mooi_bounce **out, char *why,
                          size_t room);
 void mooi_bounce_close(struct mooi_bounce *bounce);
 void mooi_bounce_describe(const struct mooi_bounce *bounce,
-                          struct mooi_post *post);
+                          struct mooi_fabric_post *post);
 /* Whether the owner of `posted` can be reached through them. */
 bool mooi_bounce_reaches(const struct mooi_bounce *bounce,
-                         const struct mooi_post *post);
+                         const struct mooi_fabric_post *post);
 
 /* Begin anew, to send, or to receive from the owner of `from`. The open pipe
  * of one stripe beside it stays the caller's, and carries nothing else
  * meanwhile. */
 moo_err mooi_bulk_send_open(struct mooi_bounce *bounce, struct mooi_bulk **out);
 moo_err mooi_bulk_receive_open(struct mooi_bounce *bounce,
-                               const struct mooi_post *from,
+                               const struct mooi_fabric_post *from,
                                struct mooi_bulk **out);
 /* Waits less than a second, for reads under way. */
 void mooi_bulk_close(struct mooi_bulk *bulk);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exchange.c: few bytes of every host, or of one, to every host, in as many
- * steps as the number of hosts has binary digits.
+ * exchange.c: few bytes of every host to every host, in as many steps as the
+ * number of hosts has binary digits.
  *
  * The all-gather is that of Bruck et al., "Efficient Algorithms for All-to-All
  * Communications in Multiport Message-Passing Systems", IEEE Transactions on
@@ -10,10 +10,6 @@
  * all that it has to host + (1 << i), and gets as many from host - (1 << i). As
  * everybody then has the same parts, and reduces them in the same order, small
  * tensors give the bits that shared memory gives.
- *
- * The broadcast goes down a binomial tree over the same connections: in step i
- * each of the first 1 << i hosts, counted from the one that has the bytes,
- * sends them to the host that is 1 << i further on.
  */
 #include "collective/progress.h"
 #include "collective/ring.h"
@@ -59,7 +55,7 @@ static moo_err move(moo_group *group, struct range range, bool sends,
     int count = parts_of(exchange, group->hosts.count, range, *done, parts);
     size_t n;
     *left = count > 0;
-    if (!count)
+    if (!count || (!sends && !ring->links.lines[link].called))
         return MOO_OK;
     moo_err err =
         sends ? mooi_pipe_send(&ring->links.to[link], parts, count, &n)
@@ -80,6 +76,11 @@ static moo_err swap(moo_group *group, moo_work *work, uint32_t link,
 {
     for (;;) {
         bool moved = false, out, in;
+        moo_err err = group->ring->links.lines[link].called
+                          ? MOO_OK
+                          : mooi_lines_pump(group, work);
+        if (err)
+            return err;
         if (move(group, goes, true, link, &moved, &out))
             return mooi_lost(group, work, mooi_link_target(group, link));
         if (move(group, comes, false, link, &moved, &in))
@@ -88,8 +89,8 @@ static moo_err swap(moo_group *group, moo_work *work, uint32_t link,
             return MOO_OK;
         if (moved)
             continue;
-        moo_err err = mooi_links_wait(group, work, out ? (int)link : -1,
-                                      in ? (int)link : -1, false);
+        err = mooi_links_wait(group, work, out ? (int)link : -1,
+                              in ? (int)link : -1, false);
         if (err)
             return err;
     }
@@ -112,24 +113,6 @@ moo_err mooi_bruck_all_gather(moo_group *group, moo_work *work,
                            hosts_up_to(self, n, hosts),
                            hosts_up_to((self + hosts - have) % hosts, n,
                                        hosts));
-        if (err)
-            return err;
-    }
-    return MOO_OK;
-}
-
-moo_err mooi_binomial_broadcast(moo_group *group, moo_work *work,
-                                struct mooi_exchange *exchange, uint32_t first)
-{
-    uint32_t hosts = group->hosts.count;
-    uint32_t place = (group->hosts.mine + hosts - first) % hosts;
-    const struct range all = {first, 1}, none = {0, 0};
-    for (; 1u << exchange->step < hosts; next_step(exchange)) {
-        uint32_t have = 1u << exchange->step;
-        bool sends = place < have && place + have < hosts;
-        bool comes = place >= have && place < 2 * have;
-        moo_err err = swap(group, work, exchange->step, sends ? all : none,
-                           comes ? all : none);
         if (err)
             return err;
     }

@@ -33,15 +33,27 @@ static moo_err take_options(moo_group *group, const moo_group_options *options)
     group->transports = options && options->transports ? options->transports
                                                        : ALL_TRANSPORTS;
     group->checks = options && options->checksum;
+    group->finishes = options && options->finishes;
     group->stripes = options && options->stripes ? options->stripes : STRIPES;
-    mooi_host_name(options && options->host ? options->host : "", group->host);
     if (group->transports & ~(uint32_t)ALL_TRANSPORTS ||
         group->stripes > MOO_STRIPES_MAX ||
         strlen(bind) >= sizeof group->bind ||
         (*bind && strcmp(bind, "*") && mooi_address_parse(bind, 0, &address)))
         return MOO_EINVAL;
     strcpy(group->bind, bind);
-    return MOO_OK;
+    if (!(group->transports & (MOO_TRANSPORT_TCP | MOO_TRANSPORT_OFI)))
+        return MOO_OK;
+    return mooi_socket_listen_within(*bind ? bind : NULL,
+                                     options ? options->first_port : 0,
+                                     options ? options->last_port : 0,
+                                     &group->listener);
+}
+
+static void let_go(moo_group *group)
+{
+    close(group->agent);
+    if (group->listener >= 0)
+        close(group->listener);
 }
 
 moo_err mooi_join_at(struct mooi_segment *segment, int bell,
@@ -65,11 +77,12 @@ moo_err mooi_join_at(struct mooi_segment *segment, int bell,
     group->id = process_id;
     group->timeout = timeout_s;
     group->holds = 1;
+    group->listener = -1;
     moo_err err = take_options(group, options);
     if (!err)
         err = mooi_enter(group, segment);
     if (err) {
-        close(group->agent);
+        let_go(group);
         free(group);
         return err;
     }
@@ -123,15 +136,14 @@ moo_err moo_group_describe(moo_group *group, moo_group_info *info)
     return MOO_OK;
 }
 
-moo_err moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids,
+moo_err moo_group_members(moo_group *group, moo_member *members,
                           uint32_t *size)
 {
     moo_err err = look(group);
     if (err)
         return err;
     *size = group->info.size;
-    memcpy(pids, group->view.pids, *size * sizeof *pids);
-    memcpy(ids, group->view.ids, *size * sizeof *ids);
+    mooi_describe_members(group, members);
     pthread_mutex_unlock(&group->mutex);
     return MOO_OK;
 }
@@ -162,7 +174,7 @@ void moo_group_close(moo_group *group)
     pthread_mutex_unlock(&group->mutex);
     mooi_exit(group, midway);
     mooi_ring_free(group); /* after that: who sees it waits for a decision */
-    close(group->agent);
+    let_go(group);
     if (group->mapped)
         mooi_segment_unmap(group->segment);
 }
@@ -171,7 +183,7 @@ void moo_group_leave(moo_group *group)
 {
     if (getpid() != group->pid) {
         mooi_ring_disown(group);
-        close(group->agent);
+        let_go(group);
         if (group->mapped)
             mooi_segment_unmap(group->segment);
         return; /* the rest is a copy of objects that another process uses */

@@ -32,6 +32,7 @@ struct moo_work {
     uint64_t seq; /* 0: not begun */
     bool entered; /* the algorithm has been called */
     bool told; /* somebody left: all must agree to end as in `lost` */
+    bool differs; /* the calls do, as a leader knows */
     bool rests, resting; /* behind it; it waits for the view that follows */
     moo_outcome lost;
     int stage;    /* of the iteration */
@@ -40,6 +41,8 @@ struct moo_work {
     /* under the group's mutex */
     bool done, orphan;
     moo_outcome outcome;
+    moo_member *members; /* that took part, if it has succeeded */
+    uint32_t size;       /* their number */
 };
 
 struct moo_group {
@@ -54,9 +57,9 @@ struct moo_group {
     uint64_t id;
     double timeout;
     uint32_t transports, stripes;
-    bool checks;
-    uint8_t host[MOOI_HOST_BYTES];
+    bool checks, finishes;
     char bind[MOOI_ADDRESS_TEXT]; /* a numeric address, or empty */
+    int listener; /* for the leaders of other hosts; -1: none may connect */
     /* the runner's: one thread at a time, see work.c */
     struct mooi_view view;
     _Atomic uint64_t *counters[MOO_GROUP_MAX]; /* by rank; mooi_counter_of */
@@ -116,7 +119,7 @@ static inline uint64_t mooi_base_of(const moo_work *work)
     return work->seq << STEP_BITS;
 }
 
-/* A counter of a rank, and all that it had told before it published that. */
+/* A counter of a rank of this host, and all that it had told before it published that. */
 static inline uint64_t mooi_counter_of(const moo_group *group, uint32_t rank,
                                        enum mooi_counter which)
 {
@@ -148,8 +151,8 @@ moo_err mooi_join_at(struct mooi_segment *segment, int bell,
 /* ---- segment/agent.c ---- */
 
 /* moo_group_agent_open with a segment that the caller keeps mapped. */
-moo_err mooi_agent_open_at(struct mooi_segment *segment,
-                           moo_group_agent **agent);
+moo_err mooi_agent_open_at(struct mooi_segment *segment, uint32_t host,
+                           const char *name, moo_group_agent **agent);
 
 /* ---- work.c; the group's mutex held ---- */
 

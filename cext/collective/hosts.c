@@ -6,29 +6,12 @@
 
 #include "collective/hosts.h"
 
-void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES])
-{
-    static const uint8_t label[MOOI_KEY_BYTES] = "moo host name";
-    mooi_mac(label, name, strlen(name), out);
-}
-
-static bool same_name(const struct mooi_member *a, const struct mooi_member *b)
-{
-    return !memcmp(a->place, b->place, sizeof a->place);
-}
-
-static bool share(const struct mooi_member *a, const struct mooi_member *b)
-{
-    return a->transports & b->transports & MOO_TRANSPORT_SHM &&
-           same_name(a, b);
-}
-
 /* The host of `rank`, which may be a new one. */
 static uint32_t host_of(struct mooi_hosts *hosts,
                         const struct mooi_member *members, uint32_t rank)
 {
     for (uint32_t other = 0; other < rank; other++)
-        if (share(&members[other], &members[rank]))
+        if (members[other].host == members[rank].host)
             return hosts->of[other];
     return hosts->count++;
 }
@@ -47,7 +30,6 @@ void mooi_hosts_find(struct mooi_hosts *hosts,
         hosts->checks |= member->checks;
         if (hosts->stripes < member->stripes)
             hosts->stripes = member->stripes;
-        hosts->apart |= !same_name(members, member);
     }
     for (uint32_t host = 0; host < hosts->count; host++) {
         hosts->start[host] = (uint8_t)placed;

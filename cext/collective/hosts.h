@@ -11,7 +11,6 @@
 struct mooi_hosts {
     uint32_t count, mine;
     uint32_t transports;              /* that all members allow */
-    bool apart; /* the names differ: it may be more than one machine */
     bool checks; /* some members want checksums, so all make them */
     uint32_t stripes; /* of the ring: the most that any wants */
     uint8_t of[MOO_GROUP_MAX];        /* by rank */
@@ -19,8 +18,6 @@ struct mooi_hosts {
     uint8_t start[MOO_GROUP_MAX + 1]; /* by host: its first place in order */
 };
 
-/* The identity of the host of that name. */
-void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES]);
 /* `members` by rank; `rank` is this member's. */
 void mooi_hosts_find(struct mooi_hosts *hosts,
                      const struct mooi_member *members, uint32_t size,

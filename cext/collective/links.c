@@ -34,6 +34,16 @@ uint32_t mooi_carrier(const moo_group *group)
 
 /* ---- the end ---- */
 
+static void close_all(struct mooi_links *links)
+{
+    for (uint32_t i = 0; i < links->count; i++) {
+        mooi_pipe_close(&links->to[i]);
+        mooi_pipe_close(&links->from[i]);
+        mooi_pipe_close(&links->lines[i].to);
+        mooi_pipe_close(&links->lines[i].from);
+    }
+}
+
 void mooi_ring_hang_up(moo_group *group)
 {
     if (!group->ring)
@@ -45,21 +55,14 @@ void mooi_ring_hang_up(moo_group *group)
     if (links->bulk_from)
         mooi_bulk_close(links->bulk_from);
     links->bulk_to = links->bulk_from = NULL;
-    for (uint32_t i = 0; i < links->count; i++) {
-        mooi_pipe_close(&links->to[i]);
-        mooi_pipe_close(&links->from[i]);
-    }
-    links->count = 0;
-    links->epoch = 0;
+    close_all(links);
+    *links = (struct mooi_links){0};
 }
 
 void mooi_ring_disown(moo_group *group)
 {
-    struct mooi_links *links = group->ring ? &group->ring->links : NULL;
-    for (uint32_t i = 0; links && i < links->count; i++) {
-        mooi_pipe_close(&links->to[i]);
-        mooi_pipe_close(&links->from[i]);
-    }
+    if (group->ring)
+        close_all(&group->ring->links);
 }
 
 /* ---- waiting for bytes ---- */
@@ -74,7 +77,8 @@ static moo_err look_for_silence(moo_group *group, moo_work *work, double now)
         return MOO_OK;
     links->looked = now;
     for (uint32_t i = 0; i < links->count; i++) {
-        if (mooi_pipe_silent(&links->to[i]))
+        if (mooi_pipe_silent(&links->to[i]) ||
+            mooi_pipe_silent(&links->lines[i].to))
             return mooi_give_up(group, work, MOOI_WHY_CUT,
                                 mooi_link_target(group, i));
         if (mooi_pipe_silent(&links->from[i]))
@@ -84,48 +88,38 @@ static moo_err look_for_silence(moo_group *group, moo_work *work, double now)
     return MOO_OK;
 }
 
-moo_err mooi_links_await(moo_group *group, moo_work *work, uint32_t rank,
-                         enum mooi_counter which, uint64_t target)
-{
-    double slice_end = group->slice_end;
-    for (;;) {
-        double now = mooi_now();
-        moo_err err = look_for_silence(group, work, now);
-        if (err)
-            return err;
-        if (now + SILENCE_S < slice_end)
-            group->slice_end = now + SILENCE_S;
-        err = mooi_await_rank(group, work, rank, which, target);
-        group->slice_end = slice_end;
-        if (err != MOOI_PENDING || group->closing || mooi_now() >= slice_end ||
-            mooi_now() < now + SILENCE_S) /* a signal came */
-            return err;
-    }
-}
-
 /* ---- checksums ---- */
+
+/* Once our sum has gone, no byte of ours does in this operation. */
+static void tell_sum(moo_group *group, moo_work *work, uint32_t i)
+{
+    struct mooi_links *links = &group->ring->links;
+    struct mooi_frame frame = {.kind = MOOI_SUM};
+    frame.sum.seq = work->seq;
+    frame.sum.sum = links->to[i].sum;
+    if (!links->lines[i].told)
+        mooi_line_send(&links->lines[i], &frame);
+    links->lines[i].told = true;
+}
 
 /* The sums do not go over the connections that they check. */
 moo_err mooi_links_check(moo_group *group, moo_work *work)
 {
     const struct mooi_links *links = &group->ring->links;
-    uint64_t target = mooi_base_of(work) + STEP_LAST - 1;
-    if (!group->hosts.checks)
+    if (!group->hosts.checks || group->ring->commit.seq != work->seq ||
+        group->ring->commit.entered)
         return MOO_OK;
-    /* Once: this is entered again after each slice, and a counter never goes
-     * back, or whoever waits for it would wait for ever if we died now. */
-    if (mooi_counter_of(group, group->rank, RINGED) < target) {
-        for (uint32_t i = 0; i < links->count; i++)
-            mooi_post_sum(group, i, links->to[i].sum);
-        mooi_publish(group, RINGED, target);
-    }
+    for (uint32_t i = 0; i < links->count; i++)
+        tell_sum(group, work, i);
     for (uint32_t i = 0; i < links->count; i++) {
-        uint32_t rank = mooi_link_origin(group, i);
-        moo_err err = mooi_links_await(group, work, rank, RINGED, target);
+        moo_err err = mooi_lines_pump(group, work);
+        while (!err && !links->lines[i].summed)
+            err = mooi_links_wait(group, work, -1, -1, false);
         if (err)
             return err;
-        if (mooi_sum_of(group, rank, i) != links->from[i].sum)
-            return mooi_give_up(group, work, MOOI_WHY_CUT, rank);
+        if (links->lines[i].sum != links->from[i].sum)
+            return mooi_give_up(group, work, MOOI_WHY_CUT,
+                                mooi_link_origin(group, i));
     }
     return MOO_OK;
 }
@@ -197,6 +191,19 @@ static void watch_ends(const struct mooi_links *links, int out, int in,
         watch_for(entries, count, mooi_pipe_turn(&links->from[in]), POLLIN);
 }
 
+/* A line whose next frame has to wait would be ready all the time. */
+static void watch_lines(const struct mooi_links *links,
+                        struct pollfd *entries, nfds_t *count)
+{
+    for (uint32_t i = 0; i < links->count; i++) {
+        const struct mooi_line *line = &links->lines[i];
+        if (!line->ahead)
+            watch_for(entries, count, line->from.stripes[0].fd, POLLIN);
+        if (line->out_bytes)
+            watch_for(entries, count, line->to.stripes[0].fd, POLLOUT);
+    }
+}
+
 moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in,
                         bool bulk)
 {
@@ -204,7 +211,7 @@ moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in,
     uint32_t rank = in >= 0 || out < 0
                         ? mooi_link_origin(group, in < 0 ? 0 : (uint32_t)in)
                         : mooi_link_target(group, (uint32_t)out);
-    struct pollfd entries[4];
+    struct pollfd entries[4 + 2 * MOOI_LINKS];
     double now = mooi_now(), left = group->slice_end - now;
     nfds_t count = 0;
     moo_err err = mooi_inspect(group, work, rank, now);
@@ -215,8 +222,15 @@ moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in,
     if (left <= 0 || group->closing)
         return MOOI_PENDING;
     watch_ends(links, out, in, bulk, entries, &count);
+    nfds_t ends = count;
+    watch_lines(links, entries, &count);
     int rc = poll(entries, count,
                   (int)((left < POLL_S ? left : POLL_S) * 1e3) + 1);
     group->waited += mooi_now() - now;
-    return rc < 0 && errno == EINTR ? MOOI_PENDING : MOO_OK;
+    if (rc < 0 && errno == EINTR)
+        return MOOI_PENDING;
+    while (rc > 0 && ends < count)
+        if (entries[ends++].revents)
+            return mooi_lines_pump(group, work);
+    return MOO_OK;
 }

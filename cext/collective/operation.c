@@ -13,8 +13,12 @@
  * be told: they begin again in order to agree, and end as lost. (Ending them
  * at once would put a member that had called one of these one number behind a
  * member that had called an allreduce.)
+ *
+ * In a group that finishes, the same is so of a member that died, or that
+ * cannot be reached.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "collective/progress.h"
 #include "collective/ring.h"
@@ -40,6 +44,8 @@ static void post(moo_group *group, moo_work *work)
     work->signature.chunk = group->chunk;
     mooi_post_call(group, work->seq, &work->signature);
     work->entered = true;
+    work->differs = work->rests = false;
+    *work->outcome.text = 0;
     work->iteration = 0;
     work->stage = 0;
 }
@@ -52,6 +58,9 @@ static moo_err begin(moo_group *group, moo_work *work)
     moo_err err = mooi_wait_formed(group, work->seq, work->deadline);
     if (!err)
         err = acknowledge(group, work);
+    if (!err && group->finishes && work->kind == MOO_GROUP_ALLREDUCE &&
+        mooi_spans_keep_inputs(&work->spans))
+        return mooi_lost(group, work, group->rank);
     if (!err)
         post(group, work);
     return err;
@@ -93,6 +102,25 @@ static void blame(moo_group *group, moo_work *work,
                  (unsigned)decision->witness, (unsigned)work->outcome.rank);
 }
 
+static bool begins_anew(const moo_group *group, uint64_t seq,
+                        enum mooi_why why)
+{
+    bool lost = why == MOOI_WHY_SHORT || why == MOOI_WHY_DIED ||
+                why == MOOI_WHY_CUT;
+    return why <= MOOI_WHY_LEFT ||
+           (group->finishes && lost && mooi_goes_on(group, seq));
+}
+
+/* Without memory nobody is told who took part. */
+static void note_members(moo_group *group, moo_work *work)
+{
+    work->members = malloc(group->view.size * sizeof *work->members);
+    if (!work->members)
+        return;
+    work->size = group->view.size;
+    mooi_describe_members(group, work->members);
+}
+
 /* false: the operation has to begin again. */
 static bool end(moo_group *group, moo_work *work, moo_err err)
 {
@@ -111,8 +139,8 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         group->seq = work->seq;
         work->entered = false;
     }
-    if (err == MOO_EPEER && decision.why <= MOOI_WHY_LEFT) {
-        if (decision.why == MOOI_WHY_LEFT && names_a_rank(work) &&
+    if (err == MOO_EPEER && begins_anew(group, work->seq, decision.why)) {
+        if (decision.why >= MOOI_WHY_LEFT && names_a_rank(work) &&
             !work->told) {
             work->told = true;
             work->lost = work->outcome;
@@ -121,9 +149,11 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
     }
     if (!err && work->told)
         work->outcome = work->lost;
+    if (work->outcome.status == MOO_OK)
+        note_members(group, work);
     if (work->kind == MOO_GROUP_BARRIER)
         mooi_note_barrier(group, &work->outcome);
-    work->resting = !err && work->rests;
+    work->resting = (!err || err == (moo_err)MOO_EMISMATCH) && work->rests;
     if (work->resting)
         mooi_rest(group);
     mooi_adopt(group);
@@ -137,8 +167,9 @@ static moo_err rest(moo_group *group, moo_work *work)
     for (;;) {
         uint32_t bell = mooi_bell(group);
         enum mooi_why why;
-        if (mooi_is_rested(group, work->seq, &why)) {
-            group->seq += why <= MOOI_WHY_LEFT;
+        bool rested;
+        if (mooi_is_rested(group, work->seq, &why, &rested)) {
+            group->seq += begins_anew(group, work->seq + 1, why);
             mooi_adopt(group);
             work->resting = false;
             return MOO_OK;
@@ -153,6 +184,8 @@ static moo_err rest(moo_group *group, moo_work *work)
  * call. */
 static moo_err agree_only(moo_group *group, moo_work *work)
 {
+    if (group->hosts.count > 1)
+        return group->algorithms->run[MOO_GROUP_BARRIER](group, work);
     mooi_publish(group, PUT, mooi_base_of(work));
     moo_err err = mooi_agree(group, work);
     return err ? err : mooi_conclude(group, work, true);

@@ -13,9 +13,11 @@
 #include "collective/group.h"
 #include "collective/process.h"
 #include "collective/progress.h"
+#include "collective/protocol/words.h"
 #include "core/clock.h"
 
 #define LOST_S 0.5 /* for a death to be seen after the hang-up */
+#define LEADER_S 1.0 /* for it to complain before others complain of it */
 
 /* Tell the core that this is a spin. */
 static inline void relax(void)
@@ -47,14 +49,38 @@ void mooi_tune(moo_group *group)
     group->yields = sharing == 1 ? 200 : 2;
 }
 
+/* How `work` was decided. MOOI_PENDING: it is not. */
+static moo_err decision(const moo_group *group, const moo_work *work)
+{
+    bool aborted;
+    if (!mooi_decided(group, work->seq, &aborted))
+        return MOOI_PENDING;
+    if (aborted)
+        return MOO_EPEER;
+    uint64_t result = mooi_result(group);
+    return group->hosts.count > 1 && mooi_result_is_for(result, work->seq) &&
+                   mooi_result_status(result)
+               ? (moo_err)MOO_EMISMATCH
+               : MOO_OK;
+}
+
+/* A leader knows better than the members of its host who is late. */
+static double grace(const moo_group *group, uint32_t rank)
+{
+    const struct mooi_hosts *hosts = &group->hosts;
+    return hosts->count > 1 && rank == mooi_leader(hosts, hosts->mine) &&
+                   rank != group->rank
+               ? LEADER_S
+               : 0;
+}
+
 moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
                      double now)
 {
-    bool aborted;
-    if (now >= work->deadline)
+    if (now >= work->deadline + grace(group, rank))
         mooi_complain(group, work->seq, MOOI_WHY_LATE, rank);
-    return mooi_decided(group, work->seq, &aborted) && aborted ? MOO_EPEER
-                                                               : MOO_OK;
+    moo_err err = decision(group, work);
+    return err == MOOI_PENDING ? MOO_OK : err;
 }
 
 /* Sleep until `work` is decided, or `when`. MOOI_PENDING: it is not. */
@@ -62,9 +88,9 @@ static moo_err await_outcome(moo_group *group, moo_work *work, double when)
 {
     for (;;) {
         uint32_t bell = mooi_bell(group);
-        bool aborted;
-        if (mooi_decided(group, work->seq, &aborted))
-            return aborted ? MOO_EPEER : MOO_OK;
+        moo_err err = decision(group, work);
+        if (err != MOOI_PENDING)
+            return err;
         double left = when - mooi_now();
         if (left <= 0 || group->closing)
             return MOOI_PENDING;
@@ -131,10 +157,14 @@ moo_err mooi_await_rank(moo_group *group, moo_work *work, uint32_t rank,
 moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,
                    uint64_t target)
 {
+    const struct mooi_hosts *hosts = &group->hosts;
+    const uint8_t *team = &hosts->order[hosts->start[hosts->mine]];
+    uint32_t size = mooi_team(hosts, hosts->mine), own = 0;
     moo_err err = MOO_OK;
-    for (uint32_t i = 1; !err && i < group->view.size; i++) {
-        uint32_t rank = (group->rank + i) % group->view.size;
-        err = mooi_await_rank(group, work, rank, which, target);
-    }
+    while (team[own] != group->rank)
+        own++;
+    for (uint32_t i = 1; !err && i < size; i++)
+        err = mooi_await_rank(group, work, team[(own + i) % size], which,
+                              target);
     return err;
 }

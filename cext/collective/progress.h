@@ -7,8 +7,9 @@
 
 /* ---- progress.c ---- */
 
-/* Wait until the counters of all other ranks have reached `target`.
- * MOOI_PENDING: the slice is over. MOO_EPEER: work was aborted. */
+/* Wait until the counters of all other members of this host have reached
+ * `target`. MOOI_PENDING: the slice is over. MOO_EPEER: work was aborted.
+ * MOO_EMISMATCH: it was decided that the calls of hosts differ. */
 moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,
                    uint64_t target);
 moo_err mooi_await_rank(moo_group *group, moo_work *work, uint32_t rank,
@@ -31,12 +32,14 @@ void mooi_tune(moo_group *group);
 
 /* ---- agree.c ---- */
 
-/* Wait until all ranks have begun `work`, and compare their calls.
- * MOO_EMISMATCH: they differ, and the outcome's text says how. */
+/* Wait until all members of this host have begun `work`, and compare their
+ * calls. MOO_EMISMATCH: they differ, and the outcome's text says how. In a view
+ * of several hosts it is not concluded then. */
 moo_err mooi_agree(moo_group *group, moo_work *work);
-/* Commit `work`, once all the bytes that it needs are in shared memory;
- * `succeeds`: the calls agree. MOO_EPEER: it was aborted before. MOOI_PENDING:
- * the slice is over; call again. */
+/* Commit `work`, once all the bytes that it needs are in the memory of this
+ * host; `succeeds`: the calls agree. MOO_EPEER: it was aborted before.
+ * MOO_EMISMATCH: others know that the calls differ. MOOI_PENDING: the slice is
+ * over; call again. */
 moo_err mooi_conclude(moo_group *group, moo_work *work, bool succeeds);
 
 #endif

@@ -14,8 +14,9 @@
  *
  * The ring runs in the leader's thread, which enables a round, goes on until
  * the round before has arrived, and returns for the next put. An operation is
- * committed when every leader has all of its bytes.
+ * committed (lines.c) when every host has all of its bytes.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,86 +28,63 @@
 #define GATHERED (SMALL_BYTES / 2)       /* their offset in the small buffer */
 
 /* The progress of an operation, in work->stage. */
-enum { ENTER, AGREE, CONNECT, PUT_STEP, REDUCE_STEP, RING_STEP, GET_STEP, END };
-
-/* ---- waiting for some ---- */
-
-static moo_err await_team(moo_group *group, moo_work *work,
-                          enum mooi_counter which, uint64_t target)
-{
-    const struct mooi_hosts *hosts = &group->hosts;
-    moo_err err = MOO_OK;
-    for (uint32_t i = hosts->start[hosts->mine];
-         !err && i < hosts->start[hosts->mine + 1]; i++)
-        if (hosts->order[i] != group->rank)
-            err = mooi_await_rank(group, work, hosts->order[i], which, target);
-    return err;
-}
+enum {
+    ENTER, AGREE, CONNECT, EXCHANGE, PUT_STEP, REDUCE_STEP, RING_STEP,
+    GET_STEP, END
+};
 
 static moo_err await_leader(moo_group *group, moo_work *work, uint64_t target)
 {
     uint32_t leader = mooi_leader(&group->hosts, group->hosts.mine);
-    return mooi_await_rank(group, work, leader, RINGED, target);
-}
-
-/* Every leader has all its bytes, so nobody depends on a connection any
- * more. */
-static moo_err conclude(moo_group *group, moo_work *work)
-{
-    const struct mooi_hosts *hosts = &group->hosts;
-    uint64_t target = mooi_base_of(work) + STEP_LAST;
-    moo_err err = mooi_leads(group) ? mooi_links_check(group, work) : MOO_OK;
-    if (!err && mooi_leads(group))
-        mooi_publish(group, RINGED, target);
-    for (uint32_t i = 0; !err && i < hosts->count; i++) {
-        uint32_t host = (hosts->mine + i) % hosts->count;
-        uint32_t leader = mooi_leader(hosts, host);
-        if (leader != group->rank)
-            err = mooi_leads(group)
-                      ? mooi_links_await(group, work, leader, RINGED, target)
-                      : mooi_await_rank(group, work, leader, RINGED, target);
-    }
-    return err ? err : mooi_conclude(group, work, true);
+    moo_err err = mooi_await_rank(group, work, leader, RINGED, target);
+    /* It also says so of an operation that was found to differ. */
+    return err ? err : mooi_inspect(group, work, leader, 0);
 }
 
 /* ---- before any byte moves ---- */
 
-static moo_err agree(moo_group *group, moo_work *work)
-{
-    moo_err err = mooi_agree(group, work);
-    if (err)
-        return err;
-    if (!group->ring && !(group->ring = calloc(1, sizeof *group->ring)))
-        return mooi_lost(group, work, group->rank);
-    if (group->hosts.transports & (MOO_TRANSPORT_TCP | MOO_TRANSPORT_OFI) &&
-        mooi_possible(group, work)) {
-        work->stage = CONNECT;
-        return MOO_OK;
-    }
-    err = mooi_conclude(group, work, true);
-    return err                          ? err
-           : mooi_possible(group, work) ? MOO_EUNREACHABLE
-                                        : MOO_EINVAL;
-}
-
 static moo_err connect_leader(moo_group *group, moo_work *work)
 {
-    return mooi_leads(group) ? mooi_links_make(group, work) : MOO_OK;
+    struct mooi_ring *ring = group->ring;
+    moo_err err = mooi_links_make(group, work);
+    if (err || ring->begun == work->seq)
+        return err;
+    ring->begun = work->seq;
+    mooi_lines_begin(group, work);
+    return MOO_OK;
 }
 
-/* Publish the input, agree, connect: common to all. */
+/* No transport is allowed to all members. */
+static moo_err have_no_way(moo_group *group, moo_work *work)
+{
+    uint32_t target = mooi_link_target(group, 0);
+    if (mooi_leads(group))
+        mooi_complain(group, work->seq, MOOI_WHY_NO_WAY, target);
+    return mooi_await_rank(group, work,
+                           mooi_leader(&group->hosts, group->hosts.mine),
+                           RINGED, UINT64_MAX);
+}
+
+/* Publish the input, agree with the members here, connect: common to all. */
 static moo_err enter(moo_group *group, moo_work *work)
 {
     moo_err err = MOO_OK;
+    if (!group->ring && !(group->ring = calloc(1, sizeof *group->ring)))
+        return mooi_lost(group, work, group->rank);
+    if (!(group->hosts.transports & (MOO_TRANSPORT_TCP | MOO_TRANSPORT_OFI)))
+        return have_no_way(group, work);
     if (work->stage == ENTER) {
         mooi_publish(group, PUT, mooi_base_of(work));
         work->stage = AGREE;
     }
-    if (work->stage == AGREE)
-        err = agree(group, work);
-    if (!err && work->stage == CONNECT)
-        err = connect_leader(group, work);
-    return err;
+    if (work->stage == AGREE) {
+        if ((err = mooi_agree(group, work)))
+            return err;
+        work->stage = CONNECT;
+    }
+    return mooi_leads(group) && work->stage == CONNECT
+               ? connect_leader(group, work)
+               : MOO_OK;
 }
 
 /* ---- few bytes ---- */
@@ -118,62 +96,84 @@ static unsigned char *gathered(moo_group *group, moo_work *work)
     return mooi_small_buffer(group, work, leader) + GATHERED;
 }
 
-/* Leader: begin with the team's input, or in a broadcast with the root's. */
-static void start_exchange(moo_group *group, moo_work *work, uint32_t each)
+/* The load of an exchange: `each` bytes of every member, or, if there is one,
+ * of `root`; each host sends one byte at least, so that none can be done before
+ * all have begun. */
+struct load {
+    uint32_t each;
+    int root; /* -1: there is none */
+};
+
+static uint32_t load_of(const struct mooi_hosts *hosts, uint32_t host,
+                        struct load load)
+{
+    uint32_t bytes = load.root < 0 ? mooi_team(hosts, host) * load.each
+                     : hosts->of[load.root] == host ? load.each
+                                                    : 0;
+    return bytes ? bytes : 1;
+}
+
+static uint32_t start_of(const struct mooi_hosts *hosts, uint32_t host,
+                         struct load load)
+{
+    uint32_t start = 0;
+    for (uint32_t h = 0; h < host; h++)
+        start += load_of(hosts, h, load);
+    return start;
+}
+
+/* Leader: begin with the team's input, or with the root's. */
+static void start_exchange(moo_group *group, moo_work *work, struct load load)
 {
     const struct mooi_hosts *hosts = &group->hosts;
     struct mooi_exchange *exchange = &group->ring->exchange;
-    uint32_t root = work->signature.root;
     exchange->data = gathered(group, work);
     exchange->step = exchange->sent = exchange->received = 0;
     mooi_links_restart(&group->ring->links);
-    if (work->kind == MOO_GROUP_BROADCAST) {
-        for (uint32_t host = 0; host <= hosts->count; host++)
-            exchange->start[host] = host > hosts->of[root] ? each : 0;
-        if (hosts->of[root] == hosts->mine)
-            memcpy(exchange->data, mooi_small_buffer(group, work, root), each);
-        return;
-    }
     for (uint32_t host = 0; host <= hosts->count; host++)
-        exchange->start[host] = hosts->start[host] * each;
+        exchange->start[host] = start_of(hosts, host, load);
+    unsigned char *to = exchange->data + exchange->start[hosts->mine];
+    *to = 0;
     for (uint32_t i = hosts->start[hosts->mine];
-         i < hosts->start[hosts->mine + 1]; i++)
-        memcpy(exchange->data + i * each,
-               mooi_small_buffer(group, work, hosts->order[i]), each);
+         i < hosts->start[hosts->mine + 1]; i++) {
+        uint32_t rank = hosts->order[i];
+        if (load.root >= 0 && rank != (uint32_t)load.root)
+            continue;
+        memcpy(to, mooi_small_buffer(group, work, rank), load.each);
+        to += load.each;
+    }
 }
 
-static moo_err run_exchange(moo_group *group, moo_work *work)
-{
-    struct mooi_exchange *exchange = &group->ring->exchange;
-    if (work->kind != MOO_GROUP_BROADCAST)
-        return mooi_bruck_all_gather(group, work, exchange);
-    return mooi_binomial_broadcast(group, work, exchange,
-                                   group->hosts.of[work->signature.root]);
-}
-
-/* `each` bytes of every member, or of a broadcast's root, to all members. */
-static moo_err gather_small(moo_group *group, moo_work *work, uint32_t each)
+/* The load of every host to all hosts. */
+static moo_err exchange(moo_group *group, moo_work *work, struct load load)
 {
     moo_err err;
-    if (work->stage == ENTER) {
+    if (work->stage == ENTER && load.each) {
         mooi_put_small(group, work);
         work->stage = AGREE;
     }
     if ((err = enter(group, work)))
         return err;
-    if (mooi_leads(group)) {
-        if (work->stage == CONNECT) {
-            if ((err = await_team(group, work, PUT, mooi_base_of(work) + 1)))
-                return err;
-            start_exchange(group, work, each);
-            work->stage = RING_STEP;
-        }
-        if (work->stage == RING_STEP &&
-            (err = run_exchange(group, work)))
+    if (mooi_leads(group) && work->stage == CONNECT) {
+        uint64_t put = mooi_base_of(work) + 1;
+        if (load.each && (err = mooi_await(group, work, PUT, put)))
             return err;
+        start_exchange(group, work, load);
     }
+    if (work->stage == CONNECT)
+        work->stage = EXCHANGE;
+    if (mooi_leads(group) && work->stage == EXCHANGE)
+        return mooi_bruck_all_gather(group, work, &group->ring->exchange);
+    return MOO_OK;
+}
+
+static moo_err gather_small(moo_group *group, moo_work *work, struct load load)
+{
+    moo_err err = work->stage == END ? MOO_OK : exchange(group, work, load);
+    if (err)
+        return err;
     work->stage = END;
-    return conclude(group, work);
+    return mooi_conclude(group, work, true);
 }
 
 static bool is_small(const moo_group *group, const moo_work *work)
@@ -198,7 +198,7 @@ static void reduce_gathered(moo_group *group, moo_work *work)
 
 static moo_err barrier(moo_group *group, moo_work *work)
 {
-    return gather_small(group, work, 1);
+    return gather_small(group, work, (struct load){0, -1});
 }
 
 /* ---- many bytes ---- */
@@ -239,9 +239,9 @@ static moo_err put_step(moo_group *group, moo_work *work, uint64_t round)
     uint64_t base = mooi_base_of(work), stages = MOOI_ROUND_STAGES;
     moo_err err = MOO_OK;
     if (round >= stages)
-        err = await_team(group, work, COPIED, base + round - stages + 1);
+        err = mooi_await(group, work, COPIED, base + round - stages + 1);
     else if (work->seq != group->view.first_seq)
-        err = await_team(group, work, COPIED, base - 1);
+        err = mooi_await(group, work, COPIED, base - 1);
     if (err)
         return err;
     mooi_round_put(group, work, round);
@@ -252,7 +252,7 @@ static moo_err put_step(moo_group *group, moo_work *work, uint64_t round)
 static moo_err reduce_step(moo_group *group, moo_work *work, uint64_t round)
 {
     uint64_t done = mooi_base_of(work) + round + 1;
-    moo_err err = await_team(group, work, PUT, done);
+    moo_err err = mooi_await(group, work, PUT, done);
     if (err)
         return err;
     mooi_round_reduce(group, work, round);
@@ -266,7 +266,7 @@ static moo_err ring_step(moo_group *group, moo_work *work, uint64_t round)
     struct mooi_stream *stream = &group->ring->stream;
     uint64_t base = mooi_base_of(work);
     uint64_t done = round + 1 == work->rounds ? round + 1 : round;
-    moo_err err = await_team(group, work, REDUCED, base + round + 1);
+    moo_err err = mooi_await(group, work, REDUCED, base + round + 1);
     if (err)
         return err;
     stream->enabled = round + 1;
@@ -321,27 +321,34 @@ static moo_err run_together(moo_group *group, moo_work *work)
     return MOO_OK;
 }
 
+/* A broadcast's bytes go straight to the tensors of the first host that they
+ * reach, so all have to agree before. */
+static moo_err before_rounds(moo_group *group, moo_work *work)
+{
+    moo_err err = work->kind == MOO_GROUP_BROADCAST
+                      ? exchange(group, work, (struct load){0, -1})
+                      : enter(group, work);
+    return err ? err : begin_rounds(group, work);
+}
+
 static moo_err run_rounds(moo_group *group, moo_work *work)
 {
-    moo_err err = MOO_OK;
-    if (work->stage <= CONNECT && (err = enter(group, work)))
-        return err;
-    if (work->stage == CONNECT)
-        err = begin_rounds(group, work);
+    moo_err err = work->stage < PUT_STEP ? before_rounds(group, work) : MOO_OK;
     if (!err && work->stage != END)
         err = mooi_shares(group) ? run_together(group, work)
                                  : run_alone(group, work);
     if (err)
         return err;
     work->stage = END;
-    return conclude(group, work);
+    return mooi_conclude(group, work, true);
 }
 
 static moo_err allreduce(moo_group *group, moo_work *work)
 {
     if (!is_small(group, work))
         return run_rounds(group, work);
-    moo_err err = gather_small(group, work, (uint32_t)work->spans.bytes);
+    moo_err err = gather_small(
+        group, work, (struct load){(uint32_t)work->spans.bytes, -1});
     if (!err)
         reduce_gathered(group, work);
     return err;
@@ -350,11 +357,17 @@ static moo_err allreduce(moo_group *group, moo_work *work)
 static moo_err broadcast(moo_group *group, moo_work *work)
 {
     uint64_t bytes = work->spans.bytes;
+    uint32_t root = work->signature.root;
     if (!is_small(group, work))
         return run_rounds(group, work);
-    moo_err err = gather_small(group, work, (uint32_t)bytes);
-    if (!err && group->rank != work->signature.root)
-        mooi_spans_write(&work->spans, 0, gathered(group, work), bytes);
+    struct load load = {(uint32_t)bytes, (int)root};
+    moo_err err = gather_small(group, work, load);
+    if (!err && group->rank != root)
+        mooi_spans_write(&work->spans, 0,
+                         gathered(group, work) +
+                             start_of(&group->hosts, group->hosts.of[root],
+                                      load),
+                         bytes);
     return err;
 }
 
@@ -363,11 +376,72 @@ static moo_err all_gather(moo_group *group, moo_work *work)
     uint64_t each = work->spans.bytes;
     if (!is_small(group, work))
         return run_rounds(group, work);
-    moo_err err = gather_small(group, work, (uint32_t)each);
+    moo_err err = gather_small(group, work, (struct load){(uint32_t)each, -1});
     for (uint32_t i = 0; !err && i < group->view.size; i++)
         memcpy(work->output + group->hosts.order[i] * each,
                gathered(group, work) + i * each, each);
     return err;
+}
+
+/* ---- all of them ---- */
+
+/* The calls differ: here, from another host's, or among others. */
+static moo_err differ(moo_group *group, moo_work *work)
+{
+    char *text = work->outcome.text;
+    size_t room = sizeof work->outcome.text;
+    moo_err err;
+    work->differs = true;
+    if (mooi_leads(group)) {
+        err = connect_leader(group, work);
+        if (err && err != (moo_err)MOO_EMISMATCH)
+            return err;
+        mooi_tell_difference(group, work->outcome.rank, text);
+    }
+    if ((err = mooi_conclude(group, work, false)))
+        return err;
+    if (!*text)
+        snprintf(text, room, "%s",
+                 mooi_difference(group, &work->outcome.rank));
+    return (moo_err)MOO_EMISMATCH;
+}
+
+typedef moo_err algorithm(moo_group *group, moo_work *work);
+
+static moo_err run(moo_group *group, moo_work *work, algorithm *one)
+{
+    moo_err err = (moo_err)MOO_EMISMATCH;
+    if (!work->differs)
+        err = mooi_possible(group, work) ? one(group, work)
+                                         : barrier(group, work);
+    if (err == (moo_err)MOO_EMISMATCH)
+        return differ(group, work);
+    return err || mooi_possible(group, work) ? err : MOO_EINVAL;
+}
+
+static moo_err run_barrier(moo_group *group, moo_work *work)
+{
+    return run(group, work, barrier);
+}
+
+static moo_err run_allreduce(moo_group *group, moo_work *work)
+{
+    return run(group, work, allreduce);
+}
+
+static moo_err run_broadcast(moo_group *group, moo_work *work)
+{
+    return run(group, work, broadcast);
+}
+
+static moo_err run_all_gather(moo_group *group, moo_work *work)
+{
+    return run(group, work, all_gather);
+}
+
+static moo_err run_reduce_scatter(moo_group *group, moo_work *work)
+{
+    return run(group, work, run_rounds);
 }
 
 void mooi_ring_free(moo_group *group)
@@ -375,6 +449,7 @@ void mooi_ring_free(moo_group *group)
     if (!group->ring)
         return;
     mooi_ring_hang_up(group);
+    mooi_strangers_end(group->ring);
     if (group->ring->bounce)
         mooi_bounce_close(group->ring->bounce);
     free(group->ring->stream.memory);
@@ -384,9 +459,9 @@ void mooi_ring_free(moo_group *group)
 
 const struct mooi_collective mooi_ring_collective = {
     .scheme = "ring",
-    .run = {[MOO_GROUP_BARRIER] = barrier,
-            [MOO_GROUP_ALLREDUCE] = allreduce,
-            [MOO_GROUP_BROADCAST] = broadcast,
-            [MOO_GROUP_ALL_GATHER] = all_gather,
-            [MOO_GROUP_REDUCE_SCATTER] = run_rounds},
+    .run = {[MOO_GROUP_BARRIER] = run_barrier,
+            [MOO_GROUP_ALLREDUCE] = run_allreduce,
+            [MOO_GROUP_BROADCAST] = run_broadcast,
+            [MOO_GROUP_ALL_GATHER] = run_all_gather,
+            [MOO_GROUP_REDUCE_SCATTER] = run_reduce_scatter},
 };

@@ -10,6 +10,7 @@
  *   rendezvous.c  how the connections of one epoch are made,
  *   connect.c   each one of them
  *   links.c     and watched
+ *   lines.c     what leaders tell each other beside the tensors' bytes
  *   pipe.c      bytes from one host's leader to another's, over TCP
  *   bulk.c      and through a fabric
  *
@@ -25,8 +26,12 @@
  * h sends to h + 1, h + 2, h + 4, …; the first of these connections make the
  * ring.
  *
- * Membership, calls and decisions go through agreement.h. Data and flow control
- * know the connections only.
+ * Beside each of these connections there is a *line*, which carries frames
+ * (frames.h): the host's call, before its first bytes; checksums; and the steps
+ * of the barrier that commits the operation. Nothing global precedes the data:
+ * a leader takes no byte of an operation from a neighbour whose call it has not
+ * compared with its own, so bytes of a call that differs get no further than
+ * one hop, and no tensor is written.
  */
 #ifndef MOOI_RING_H
 #define MOOI_RING_H
@@ -34,12 +39,48 @@
 #include "collective/bulk.h"
 #include "collective/group.h"
 #include "collective/pipe.h"
+#include "collective/protocol/commit.h"
+
+/* ---- lines.c ---- */
+
+#define MOOI_LINE_BYTES (2 * MOOI_SMALL_FRAME_BYTES)
+
+/* Frames to the leader of host mine + (1 << i), and from that of
+ * mine - (1 << i). Each has its length before it, in two bytes. */
+struct mooi_line {
+    struct mooi_pipe to, from;
+    uint32_t out_bytes, in_bytes;
+    uint8_t out[MOOI_LINE_BYTES], in[MOOI_LINE_BYTES];
+    bool ahead;  /* the next frame is of a later operation: it waits */
+    /* of the present operation: */
+    bool called; /* the other's call has come, and is like ours */
+    bool told, summed; /* our checksum is sent; theirs has come */
+    uint32_t sum;
+};
+
+/* The lines stand, in a new epoch. */
+void mooi_lines_open(moo_group *group);
+/* Operation `work` begins: tell the others its call. */
+void mooi_lines_begin(moo_group *group, moo_work *work);
+void mooi_line_send(struct mooi_line *line, const struct mooi_frame *frame);
+/* Send and take what there is, without blocking. MOO_EMISMATCH: the calls
+ * differ, here or elsewhere. As mooi_links_wait. */
+moo_err mooi_lines_pump(moo_group *group, moo_work *work);
+/* Once the lines stand: let the neighbours in the ring know this leader's
+ * registered memory, and get theirs. MOO_ETIMEOUT: not yet. Any other error: of
+ * the connection with *rank. */
+moo_err mooi_lines_describe(moo_group *group, uint32_t *rank);
 
 /* ---- rendezvous.c, links.c ---- */
 
 struct mooi_links {
     uint32_t epoch; /* of these connections; 0: none */
     uint32_t count; /* of each direction */
+    struct mooi_line lines[MOOI_LINKS];
+    /* The fabrics of the neighbours in the ring, once `known`. */
+    bool described, next_known, before_known;
+    struct mooi_fabric_post next, before;
+    struct mooi_line back; /* what comes from the next host meanwhile */
     struct mooi_pipe to[MOOI_LINKS];   /* host mine + (1 << i) */
     struct mooi_pipe from[MOOI_LINKS]; /* host mine - (1 << i) */
     struct mooi_bulk *bulk_to, *bulk_from; /* of the first; NULL: by TCP */
@@ -60,6 +101,8 @@ void mooi_carrier_tell(moo_group *group);
 
 /* Give up unfinished connections. Harmless if there are none. */
 void mooi_contact_end(struct mooi_links *links);
+/* Give up those that others have made for a later epoch. */
+void mooi_strangers_end(struct mooi_ring *ring);
 
 /* The leader at the other end of to[i], or of from[i]. */
 static inline uint32_t mooi_link_target(const moo_group *group, uint32_t i)
@@ -92,18 +135,14 @@ bool mooi_links_flushed(struct mooi_links *links, moo_err *err);
 
 /* For a leader whose bytes have all been sent and received: if anybody wants
  * checksums, wait for those of the others, and compare them with ours.
- * MOO_EPEER: one is not, and `work` was aborted. As mooi_links_await. */
+ * MOO_EPEER: one is not, and `work` was aborted. As mooi_links_wait. */
 moo_err mooi_links_check(moo_group *group, moo_work *work);
 
-/* As mooi_await_rank, with an eye on the connections. */
-moo_err mooi_links_await(moo_group *group, moo_work *work, uint32_t rank,
-                         enum mooi_counter which, uint64_t target);
-
 /* Sleep until one of to[out] and from[in] is ready, an index of -1 meaning
- * neither is waited for; or for a moment. `bulk`: they are the ring's, which
- * may be a fabric. Check for failures before.
- * MOOI_PENDING: the slice is over, or a signal came. MOO_EPEER: `work` was
- * aborted. */
+ * neither is waited for, or until frames have come, which are taken; or for a
+ * moment. `bulk`: they are the ring's, which may be a fabric. Check for
+ * failures before. MOOI_PENDING: the slice is over, or a signal came.
+ * MOO_EPEER: `work` was aborted. MOO_EMISMATCH: see mooi_lines_pump. */
 moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in,
                         bool bulk);
 
@@ -177,9 +216,6 @@ struct mooi_exchange {
  * mooi_links_wait. */
 moo_err mooi_bruck_all_gather(moo_group *group, moo_work *work,
                               struct mooi_exchange *exchange);
-/* The bytes of host `first`, to everybody. */
-moo_err mooi_binomial_broadcast(moo_group *group, moo_work *work,
-                                struct mooi_exchange *exchange, uint32_t first);
 
 /* ---- rounds.c ---- */
 
@@ -207,6 +243,9 @@ void mooi_round_get(moo_group *group, moo_work *work, uint64_t round);
 
 struct mooi_ring {
     struct mooi_links links;
+    struct mooi_commit commit; /* of this epoch */
+    uint64_t begun; /* the operation that mooi_lines_begin has begun */
+    struct mooi_proof *strangers; /* have connected; see rendezvous.h */
     struct mooi_bounce *bounce; /* NULL: no fabric */
     bool looked_for_fabric;
     struct mooi_stream stream;

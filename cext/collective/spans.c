@@ -20,6 +20,7 @@ moo_err mooi_spans_init(struct mooi_spans *spans, const moo_request *request)
     spans->out = (unsigned char **)(spans->in + n);
     spans->count = 0;
     spans->bytes = 0;
+    spans->copy = NULL;
     for (uint32_t i = 0; i < n; i++) {
         if (!request->bytes[i])
             continue; /* an empty tensor takes part in the layout only */
@@ -31,8 +32,25 @@ moo_err mooi_spans_init(struct mooi_spans *spans, const moo_request *request)
     return MOO_OK;
 }
 
+moo_err mooi_spans_keep_inputs(struct mooi_spans *spans)
+{
+    uint64_t begin = 0;
+    if (spans->copy)
+        return MOO_OK;
+    for (uint32_t i = 0; i < spans->count; begin = spans->ends[i++]) {
+        if (spans->in[i] != spans->out[i])
+            continue;
+        if (!spans->copy && !(spans->copy = malloc(spans->bytes)))
+            return MOO_ENOMEM;
+        memcpy(spans->copy + begin, spans->in[i], spans->ends[i] - begin);
+        spans->in[i] = spans->copy + begin;
+    }
+    return MOO_OK;
+}
+
 void mooi_spans_fini(struct mooi_spans *spans)
 {
+    free(spans->copy);
     free(spans->ends);
 }
 

@@ -16,10 +16,14 @@ struct mooi_spans {
     uint64_t *ends;
     const unsigned char **in;
     unsigned char **out;
+    unsigned char *copy; /* of inputs that results overwrite, or NULL */
 };
 
 /* Copies the arrays, not the bytes that they point to. */
 moo_err mooi_spans_init(struct mooi_spans *spans, const moo_request *request);
+/* Take the inputs from a copy from now on, where results would overwrite them.
+ * MOO_ENOMEM. */
+moo_err mooi_spans_keep_inputs(struct mooi_spans *spans);
 void mooi_spans_fini(struct mooi_spans *spans);
 void mooi_spans_read(const struct mooi_spans *spans, uint64_t offset,
                      void *to, size_t bytes);

@@ -248,6 +248,10 @@ static moo_err pull(moo_group *group, moo_work *work, bool *moved,
     if (in->round >= plan->rounds || in->round >= stream->enabled ||
         !slot_free(stream))
         return MOO_OK;
+    if (!group->ring->links.lines[0].called) {
+        *blocked = true;
+        return MOO_OK;
+    }
     uint64_t rest = step_bytes(group, work, in, 1) - in->at;
     int count = in_parts(group, work, rest, parts);
     /* The left neighbour needs no bytes of ours to complete this step. */
@@ -320,6 +324,9 @@ moo_err mooi_stream_drive(moo_group *group, moo_work *work, uint64_t rounds)
     while (!is_done(stream, rounds) ||
            !mooi_links_flushed(links, &err)) {
         bool moved = false, out = false, in = false;
+        err = links->lines[0].called ? MOO_OK : mooi_lines_pump(group, work);
+        if (err)
+            return err;
         if (push(group, work, &moved, &out))
             return mooi_lost(group, work, mooi_link_target(group, 0));
         if (pull(group, work, &moved, &in))

@@ -7,6 +7,8 @@
  * current view may be a later one already: then the next operation has been
  * aborted, and nothing ever runs in the view taken over.
  */
+#include <string.h>
+
 #include "collective/group.h"
 #include "collective/progress.h"
 #include "collective/view.h"
@@ -14,11 +16,10 @@
 
 moo_err mooi_adopt(moo_group *group)
 {
-    struct mooi_member members[MOO_GROUP_MAX];
     struct mooi_view view;
     if (mooi_epoch(group) == group->view.epoch)
         return MOO_OK;
-    int rank = mooi_next_view(group, &view, members);
+    int rank = mooi_next_view(group, &view);
     if (rank < 0)
         return group->view.epoch ? MOO_OK : MOOI_PENDING;
 
@@ -27,7 +28,7 @@ moo_err mooi_adopt(moo_group *group)
     pthread_mutex_lock(&group->mutex);
     group->view = view;
     group->rank = (uint32_t)rank;
-    mooi_hosts_find(&group->hosts, members, view.size, group->rank);
+    mooi_hosts_find(&group->hosts, view.members, view.size, group->rank);
     group->algorithms = group->hosts.count > 1 ? &mooi_ring_collective
                                                : &mooi_shm_collective;
     group->info.rank = group->rank;
@@ -36,6 +37,16 @@ moo_err mooi_adopt(moo_group *group)
     pthread_mutex_unlock(&group->mutex);
     mooi_tune(group);
     return MOO_OK;
+}
+
+void mooi_describe_members(const moo_group *group, moo_member *members)
+{
+    for (uint32_t rank = 0; rank < group->view.size; rank++) {
+        const struct mooi_member *member = &group->view.members[rank];
+        members[rank].pid = member->pid;
+        members[rank].id = member->id;
+        memcpy(members[rank].host, member->name, sizeof member->name);
+    }
 }
 
 moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)

@@ -13,5 +13,7 @@ moo_err mooi_adopt(moo_group *group);
  * MOO_EPEER: operation `seq`, if not 0, was aborted before it began here. Of a
  * newcomer also: the errors of mooi_refusal. */
 moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline);
+/* Its members in rank order. By the runner, or with the mutex held. */
+void mooi_describe_members(const moo_group *group, moo_member *members);
 
 #endif

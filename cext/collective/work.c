@@ -9,6 +9,7 @@
  * keeps its place; another thread may go on from there.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "collective/group.h"
@@ -30,6 +31,7 @@ static bool wait_for_change(moo_group *group, double when)
 static void free_work(moo_work *work)
 {
     mooi_spans_fini(&work->spans);
+    free(work->members);
     free(work);
 }
 
@@ -311,6 +313,15 @@ int moo_work_done(moo_work *work)
     int done = work->done;
     pthread_mutex_unlock(&group->mutex);
     return done;
+}
+
+void moo_work_members(moo_work *work, moo_member *members, uint32_t *size)
+{
+    *size = 0;
+    if (!moo_work_done(work) || !work->members)
+        return;
+    *size = work->size;
+    memcpy(members, work->members, work->size * sizeof *members);
 }
 
 void moo_work_free(moo_work *work)

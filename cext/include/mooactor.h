@@ -448,6 +448,13 @@ typedef struct {
     uint64_t output_bytes; /* the last two kinds: of the one output */
 } moo_request;
 
+/* A member: its process, and the name of its host. */
+typedef struct {
+    int32_t pid;
+    uint64_t id;
+    char host[64];
+} moo_member;
+
 /* The end of a call. MOO_EPEER: the member of `rank` in `epoch` died, or left
  * (left != 0). MOO_ETIMEOUT: it did not come in time. MOO_EMISMATCH: its call
  * was another, and `text` names both. MOO_EUNREACHABLE: no transport leads to
@@ -476,35 +483,66 @@ uint64_t moo_group_segment_bytes(void);
 
 /* How a member reaches members on other hosts. All zero: the defaults. */
 typedef struct {
-    const char *host;    /* members of equal names share memory; NULL: "" */
-    uint32_t transports; /* MOO_TRANSPORT_…, or 0: all. Without SHM a member
-                            shares memory with nobody. */
-    const char *bind;    /* a numeric address, "*" for all, NULL: all, but this
-                            machine's own if all members have one name */
+    uint32_t transports; /* MOO_TRANSPORT_…, or 0: all. A member without SHM
+                            joins a segment that no other member has. */
+    const char *bind;    /* a numeric address to listen on, "*" for all; NULL:
+                            only members of this machine can connect */
+    uint32_t first_port, last_port; /* the ports to listen on; 0: any */
     int checksum;        /* CRC32C of the bytes between hosts: corrupted bytes
                             fail the operation. One member that wants it is
                             enough. */
     uint32_t stripes;    /* TCP connections from each host to the next, at most
                             16, 0: default. The most that a member wants. */
+    int finishes; /* an allreduce or a barrier that loses a member is made by
+                     the others, with their own inputs; else all get MOO_EPEER.
+                     The same for all members. */
 } moo_group_options;
 
 /* The agent's side of a group. The agent of a host gives members their slots,
- * notices when they end, and tells all of them who belongs to the group and
- * which operations are aborted. One thread at a time calls these functions;
- * none blocks. */
+ * notices when they end, and tells them who belongs to the group and which
+ * operations are aborted. The group's master decides that. The two talk by
+ * frames, which the caller carries: after each of these calls it takes out what
+ * there is by moo_group_agent_next, and hands it to moo_group_master_take, in
+ * order; and the other way. One thread at a time calls these functions; none
+ * blocks. */
+#define MOO_GROUP_FRAME_BYTES 16384 /* at most */
 typedef struct moo_group_agent moo_group_agent;
 
-/* Begin a group in the segment `fd`, all zero, which stays the caller's.
- * MOO_EINVAL: it is too small. MOO_ENOMEM. MOO_ESYS: see errno. */
-moo_err moo_group_agent_open(int fd, moo_group_agent **agent);
+/* Begin the part of a group that lives in the segment `fd`, all zero, which
+ * stays the caller's. To the master it is a host: `host` is its number, not 0,
+ * which the group never uses again; `name` is what users call it.
+ * MOO_EINVAL: the segment is too small, or the name too long. MOO_ENOMEM.
+ * MOO_ESYS: see errno. */
+moo_err moo_group_agent_open(int fd, uint32_t host, const char *name,
+                             moo_group_agent **agent);
 /* An eventfd that members need, beside the segment. It stays the agent's. */
 int moo_group_agent_bell(const moo_group_agent *agent);
 /* A descriptor that is readable when the agent has to look. */
 int moo_group_agent_fd(const moo_group_agent *agent);
 /* See what members want, and which of them are dead, and act on it. */
 void moo_group_agent_look(moo_group_agent *agent);
+/* A frame of the master's. MOO_EPROTO: it is none. */
+moo_err moo_group_agent_take(moo_group_agent *agent, const void *bytes,
+                             size_t length);
+/* The next frame for the master: its length, and its bytes, for which `bytes`
+ * has room. 0: there is none. */
+size_t moo_group_agent_next(moo_group_agent *agent, void *bytes);
 /* Members that are still there are left to themselves. */
 void moo_group_agent_close(moo_group_agent *agent);
+
+/* The master of one group: it decides who belongs to it. As above. */
+typedef struct moo_group_master moo_group_master;
+/* MOO_ENOMEM. MOO_ESYS: see errno. */
+moo_err moo_group_master_open(moo_group_master **master);
+/* A frame of the host of that number. MOO_EPROTO: it is none. */
+moo_err moo_group_master_take(moo_group_master *master, uint32_t host,
+                              const void *bytes, size_t length);
+/* The connection with a host is closed: its members count as dead. */
+void moo_group_master_lost(moo_group_master *master, uint32_t host);
+/* The next frame, and the host that it is for. 0: there is none. */
+size_t moo_group_master_next(moo_group_master *master, uint32_t *host,
+                             void *bytes);
+void moo_group_master_close(moo_group_master *master);
 
 /* Join the group that lives in the segment `fd`, whose agent has that `bell`;
  * both stay the caller's. Waits neither for others nor for the agent: see
@@ -519,7 +557,8 @@ moo_err moo_group_join(int fd, int bell, uint64_t process_id,
 
 /* Wait until this member is admitted and the group has min_size members.
  * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. MOO_EINVAL:
- * the members have another min_size. MOO_ENOMEM: they are too many. */
+ * the members have another min_size. MOO_EMISMATCH: they have another `finishes`.
+ * MOO_ENOMEM: they are too many. */
 moo_err moo_group_ready(moo_group *group, double seconds);
 
 /* Queue a call: `parts` operations, at least one, for as many types of
@@ -540,6 +579,11 @@ moo_err moo_work_wait(moo_work *work, double seconds, moo_outcome *outcome);
 /* Whether `work` is done. Never blocks. 0 in a forked child. */
 int moo_work_done(moo_work *work);
 
+/* The members that took part in work that is done and has succeeded, in rank
+ * order. The array must have room for MOO_GROUP_MAX. *size is 0 if it is not
+ * done, or has failed. */
+void moo_work_members(moo_work *work, moo_member *members, uint32_t *size);
+
 /* Give the caller's hold of `work` back. Work that has not run yet still
  * runs. */
 void moo_work_free(moo_work *work);
@@ -557,9 +601,9 @@ moo_err moo_group_describe(moo_group *group, moo_group_info *info);
  * barrier. status MOO_OK: it succeeded, or there was none. */
 moo_err moo_group_obstacle(moo_group *group, moo_outcome *out);
 
-/* The members in rank order: pids[r], ids[r] for r < *size. Both arrays must
- * have room for MOO_GROUP_MAX, the largest size. */
-moo_err moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids,
+/* The members in rank order. The array must have room for MOO_GROUP_MAX, the
+ * largest size. */
+moo_err moo_group_members(moo_group *group, moo_member *members,
                           uint32_t *size);
 
 /* Leave; the others go on without this member. Waits for the operation under

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """The parts of the IMPALA example that are not the algorithm's, in reading order:
-settings, environment, layout, runs, games, progress, runlog, display, evaluation and
-ceiling. The parts that other algorithms use, too, are in `mooactor.rl`."""
+settings, environment, layout, runs, games, progress, crew, runlog, display, evaluation
+and ceiling. The parts that other algorithms use, too, are in `mooactor.rl`."""
 
 from impala.ceiling import Ceiling as Ceiling
 from impala.ceiling import StepCost as StepCost
 from impala.ceiling import measure_ceiling as measure_ceiling
+from impala.crew import AllLearnersLost as AllLearnersLost
+from impala.crew import Crew as Crew
 from impala.display import Display as Display
 from impala.environment import Camera as Camera
 from impala.environment import EnvironmentSettings as EnvironmentSettings

@@ -3,11 +3,11 @@
 
 The result of learning depends on the settings alone. A larger machine gets more actors
 with fewer environments each, and more learners with smaller parts of the same batch.
-Several hosts get as many actors as one machine with all their cores, but the learners
-and the supply are on the driver's host, where learners share memory. Each actor is on a
-host of its own choice for the whole run: when that host is lost, its actors wait until
-it is back, and the others play on. A host that joins later gets actors, too: see
-`Newcomers`.
+Several hosts get as many actors as one machine with all their cores. The supply is on
+the driver's host, and so are the learners, which share memory there, unless a number of
+learners is asked for: those are spread over the hosts. Each actor and each learner is
+on one host for the whole run: when that host is lost, they wait until it is back, and
+the others go on. A host that joins later gets actors, too: see `Newcomers`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class LayoutSettings:
     """How the work is divided among processes."""
 
     connect: str | None = None
-    """A broker's address, such as tcp://10.0.0.5:4431: run on the hosts of its cluster,
-    with the learners on this one. Default: what MOOACTOR_ADDRESS says, which
-    `mooactor run` sets, or this machine alone."""
+    """A broker's address, such as tcp://10.0.0.5:4431: run on the hosts of its cluster.
+    Default: what MOOACTOR_ADDRESS says, which `mooactor run` sets, or this machine
+    alone."""
     actors: Annotated[int | None, Within(1)] = None
     """Processes that step environments. Default: one per core, of all hosts, at most as
     many as unrolls may be in flight; hosts that join during the run get theirs, too."""
     learners: Annotated[int | None, Within(1)] = None
-    """Processes that learn and average gradients. Default: one per GPU, or without GPU
-    one per four cores of the driver's host, at most one per two unrolls of the batch,
-    which they share evenly. With GPUs each learner has one of its own."""
+    """Processes that learn and average gradients, spread over the hosts. Default: on
+    the driver's host one per GPU, or without GPU one per four cores, at most one per
+    two unrolls of the batch. With GPUs each learner has one of its own."""
     envs_per_actor: Annotated[int | None, Within(1)] = None
     """Environments in each actor, stepped in two halves where the number is even.
     Default: four for each unroll in the batch, shared among the actors, at most 16."""
@@ -59,9 +59,10 @@ class Layout:
     """The processes of a run, all numbers decided.
 
     Attributes:
-      local_batch: unrolls in each learner's part of an update.
+      local_batch: unrolls in each contribution of a learner to an update.
       in_flight: calls to actors whose unrolls no learner has taken yet, at most.
-      learner_host: the host of the learners and of the supply; empty on one machine.
+      home: the host of the driver and of the supply; empty on one machine.
+      learner_hosts: the host of each learner; empty on one machine.
       actor_hosts: the host of each actor; empty on one machine.
       grows: whether hosts that join during the run get actors.
     """
@@ -73,17 +74,14 @@ class Layout:
     device: Literal["cpu", "cuda"]
     local_batch: int
     in_flight: int
-    learner_host: str = ""
+    home: str = ""
+    learner_hosts: tuple[str, ...] = ()
     actor_hosts: tuple[str, ...] = ()
     grows: bool = False
 
-    def host_of(self, actor: int) -> str:
-        """The host of an actor; empty on one machine."""
-        return self.actor_hosts[actor] if self.actor_hosts else ""
-
     def newcomers(self) -> Newcomers:
         """For hosts that join: they share the unrolls that may be in flight."""
-        known = {self.learner_host, *self.actor_hosts}
+        known = {self.home, *self.actor_hosts}
         most = self.in_flight if self.grows else 0
         return Newcomers(known, self.actors, most)
 
@@ -93,7 +91,7 @@ class Layout:
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
-        hosts = len({self.learner_host, *self.actor_hosts})
+        hosts = len({self.home, *self.actor_hosts, *self.learner_hosts})
         where = f" on {hosts} host{'s' * (hosts > 1)}" if self.actor_hosts else ""
         return (
             f"{self.cores} cores{where}: {self.actors} actors of {self.envs_per_actor} "
@@ -128,6 +126,8 @@ def choose_layout(
         own_cores = int(hosts[0]["cpus"])
     if settings.device == "cpu":
         gpus = 0
+    elif many and settings.learners:
+        gpus = sum(int(row.get("gpus", 0)) for row in hosts)
     elif gpus is None:
         gpus = torch.cuda.device_count()
     if settings.device == "cuda" and not gpus:
@@ -146,8 +146,12 @@ def choose_layout(
             f"--learners {learners}: each needs a GPU of its own, and torch sees "
             f"{gpus} here; lower --learners to that, or choose --device cpu"
         )
-    if batch % learners:
-        raise SettingsError(f"--batch {batch} does not split over {learners} learners")
+    if learners > batch:
+        raise SettingsError(f"--batch {batch} is too small for {learners} learners")
+    if supply.deterministic and batch % learners:
+        raise SettingsError(
+            f"--deterministic: --batch {batch} does not split over {learners} learners"
+        )
     if environments > most:
         raise SettingsError(
             f"--envs-per-actor {environments}: one call brings more than the {most} "
@@ -162,16 +166,22 @@ def choose_layout(
         raise SettingsError(
             f"--deterministic: {learners} learners need at least as many actors"
         )
+    learner_hosts: tuple[str, ...] = ()
+    if many and settings.learners:
+        learner_hosts = spread(hosts, learners, "gpus" if gpus else "cpus")
+    elif many:
+        learner_hosts = (str(hosts[0]["name"]),) * learners
     return Layout(
         cores=cores,
         actors=actors,
         learners=learners,
         envs_per_actor=environments,
         device="cuda" if gpus else "cpu",
-        local_batch=batch // learners,
+        local_batch=_divisor(batch, batch // learners),
         in_flight=most // environments,
-        learner_host=str(hosts[0]["name"]) if many else "",
-        actor_hosts=spread_actors(hosts, actors) if many else (),
+        home=str(hosts[0]["name"]) if many else "",
+        learner_hosts=learner_hosts,
+        actor_hosts=spread(hosts, actors) if many else (),
         grows=many and settings.actors is None and not supply.deterministic,
     )
 
@@ -207,21 +217,24 @@ def is_joined(address: str | None) -> bool:
     return bool(address or os.environ.get("MOOACTOR_ADDRESS"))
 
 
-def spread_actors(rows: Sequence[HostRow], actors: int) -> tuple[str, ...]:
-    """The host of each actor: the one with the most CPUs per actor that it would have.
+def spread(
+    rows: Sequence[HostRow], processes: int, resource: str = "cpus"
+) -> tuple[str, ...]:
+    """The host of each process: the one with the most CPUs for each that it would have,
+    or GPUs, if these are the ``resource``.
 
     The first of ``rows`` comes first among equals. Hosts without CPUs get none.
 
     Raises:
       SettingsError: no host has CPUs.
     """
-    usable = [row for row in rows if row["cpus"] > 0]
+    usable = [row for row in rows if row[resource] > 0]
     if not usable:
         raise SettingsError("no host offers CPUs: start one with more --num-cpus")
     counts = {str(row["name"]): 0 for row in usable}
-    cpus = {str(row["name"]): float(row["cpus"]) for row in usable}
-    for _ in range(actors):
-        best = max(counts, key=lambda name: cpus[name] / (counts[name] + 1))
+    has = {str(row["name"]): float(row[resource]) for row in usable}
+    for _ in range(processes):
+        best = max(counts, key=lambda name: has[name] / (counts[name] + 1))
         counts[best] += 1
     return tuple(name for name, count in counts.items() for _ in range(count))
 

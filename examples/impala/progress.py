@@ -24,6 +24,8 @@ class LearnerReport:
     Attributes:
       version: its updates in all.
       steps: agent steps that all learners have learned from in all.
+      learners: the members of its group that have the weights, at this version.
+      heals: whether others are without them still; then ``learners`` is an estimate.
       digest: the `fingerprint` of its weights, the same for all learners.
       means: means over these updates, by name.
       taken: the counts of its batcher for them.
@@ -31,6 +33,8 @@ class LearnerReport:
 
     version: int
     steps: int
+    learners: int
+    heals: bool
     digest: str
     means: dict[str, float]
     taken: BatcherCounts
@@ -90,13 +94,16 @@ class Progress:
         }
 
     def add(self, reports: Sequence[LearnerReport]) -> Row:
-        """Add all learners' reports since the last call; return a row of metrics.
+        """Add all learners' reports since the last call, one of the newest version
+        first; return a row of metrics.
 
         Raises:
-          RuntimeError: their weights differ.
+          RuntimeError: their weights differ at the same version.
         """
-        if len({report.digest for report in reports}) > 1:
-            raise RuntimeError(f"learners disagree after update {reports[0].version}")
+        digests: dict[int, str] = {}
+        for report in reports:
+            if digests.setdefault(report.version, report.digest) != report.digest:
+                raise RuntimeError(f"learners disagree after update {report.version}")
         now = time.monotonic()
         self.period_s, self._reported_at = now - self._reported_at, now
         steps, self.steps = reports[0].steps - self.steps, reports[0].steps
@@ -147,6 +154,7 @@ class Progress:
             "policy_lag_max": max(report.taken.lag_max for report in reports),
             "lost_calls": self._lost_calls,
             "dropped": self._dropped,
+            "learners": reports[0].learners,
             "weights": reports[0].digest,
         }
 

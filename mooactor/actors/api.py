@@ -49,10 +49,7 @@ def submit(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     Raises:
       TypeError: `function` is no method of a handle.
     """
-    if not isinstance(function, RemoteMethod):
-        raise TypeError(
-            f"{checks.shown('function', function)} must be a method of a handle"
-        )
+    checks.kind("function", function, RemoteMethod, "a method of a handle")
     return function.remote(*args, **kwargs)
 
 
@@ -94,13 +91,10 @@ def _listed(refs: Any, what: str) -> list[Ref[Any]]:
     """The argument `refs` of a public function, which must be `what`."""
     if isinstance(refs, Ref):
         raise TypeError(f"{checks.shown('refs', refs)} must be {what}: write [ref]")
-    if not isinstance(refs, Iterable):
-        raise TypeError(f"{checks.shown('refs', refs)} must be {what}")
+    checks.kind("refs", refs, Iterable, what)
     listed = list(refs)
     for index, ref in enumerate(listed):
-        if not isinstance(ref, Ref):
-            where = checks.shown(f"refs[{index}]", ref)
-            raise TypeError(f"{where} must be a Ref, as .remote(…) returns it")
+        checks.kind(f"refs[{index}]", ref, Ref, "a Ref, as .remote(…) returns it")
     return listed
 
 

@@ -42,7 +42,7 @@ from typing import (
 
 from mooactor import errors
 from mooactor.actors.api import wait
-from mooactor.actors.handle import Handle, RemoteMethod
+from mooactor.actors.handle import Handle, RemoteMethod, handle_of
 from mooactor.actors.monitor import Monitor
 from mooactor.actors.ref import Ref, Told, news_of
 from mooactor.control import envelope
@@ -80,13 +80,10 @@ class Group(Generic[T]):
     """
 
     def __init__(self, handles: Sequence[T]) -> None:
-        if not isinstance(handles, Iterable):
-            raise TypeError(f"{shown('handles', handles)} must be a list of handles")
+        checks.kind("handles", handles, Iterable, "a list of handles")
         self.__dict__["_handles"] = list(handles)  # `__setattr__` refuses
         for index, handle in enumerate(self._handles):
-            if not isinstance(handle, Handle):
-                where = shown(f"handles[{index}]", handle)
-                raise TypeError(f"{where} must be a handle, as moo.spawn returns it")
+            handle_of(handle, f"handles[{index}]")
 
     _handles: list[T]
 
@@ -434,9 +431,8 @@ def _check_tuples(arguments: Any) -> None:
             "member"
         )
     for index, one in enumerate(arguments):
-        if not isinstance(one, tuple | list):
-            where = shown(f"arguments[{index}]", one)
-            raise TypeError(f"{where} must be a tuple: one argument is (x,)")
+        what = "a tuple: one argument is (x,)"
+        checks.kind(f"arguments[{index}]", one, tuple | list, what)
 
 
 _GONE = (errors.ActorDied, errors.ActorUnavailable)  # another member may do better
@@ -517,8 +513,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
     ) -> None:
         """Raises TypeError, ValueError: an argument makes no sense."""
         self._taken: list[_Item] = []  # in their order; a handful
-        if not isinstance(items, Iterable):
-            raise TypeError(f"{checks.shown('items', items)} must be an iterable")
+        checks.kind("items", items, Iterable, "an iterable")
         checks.flag("ordered", ordered)
         checks.count("in_flight", in_flight, "a number of items per member", least=1)
         checks.count("retries", retries, "a number of further attempts")
@@ -670,9 +665,6 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
 
     # -- iterating ---------------------------------------------------------
 
-    def __iter__(self) -> Map[R_co]:
-        return self
-
     def __next__(self) -> R_co:
         """The next result.
 
@@ -687,9 +679,6 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
             refuse_to_block(self._label, "`async for`")
             wait(self._refs(), fetch=True)
         return self._result(item)
-
-    def __aiter__(self) -> Map[R_co]:
-        return self
 
     async def __anext__(self) -> R_co:
         if self._ended():

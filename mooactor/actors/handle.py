@@ -17,6 +17,7 @@ from mooactor.actors.ref import Ref, Told, refuse_on_loop
 from mooactor.actors.stream import Stream
 from mooactor.control import envelope
 from mooactor.control.links import Link
+from mooactor.process import checks
 from mooactor.process import current as _process
 from mooactor.process.calls import (
     AWAITED,
@@ -25,7 +26,6 @@ from mooactor.process.calls import (
     CallOptions,
     Form,
 )
-from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.interface import Interface, MethodSpec
 from mooactor.process.loops import running_loop
@@ -352,11 +352,9 @@ def handle_of(value: Any, name: str = "handle") -> Handle:
     Raises:
       TypeError: it is none.
     """
-    if not isinstance(value, Handle):
-        raise TypeError(
-            f"{shown(name, value)} must be a handle, as moo.spawn returns it"
-        )
-    return value
+    checks.kind(name, value, Handle, "a handle, as moo.spawn returns it")
+    found: Handle = value
+    return found
 
 
 RemoteMethod.__doc__ = _Docstring(RemoteMethod.__doc__ or "")  # type: ignore[assignment]

@@ -42,9 +42,6 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
             self.close()
         return event
 
-    def __iter__(self) -> Monitor:
-        return self
-
     def __next__(self) -> Event:
         """The next event, waiting for it; the iteration ends with the last one."""
         if self._over and not self._events:
@@ -56,9 +53,6 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
             self._refuse_if_forked()
             raise StopIteration
         return self._next()
-
-    def __aiter__(self) -> Monitor:
-        return self
 
     async def __anext__(self) -> Event:
         while not self._events:

@@ -305,6 +305,11 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         mark = self._runtime.session_mark
         return (_by_hand, (mark, hold.owner, hold.object_id, self._label))
 
+    def unpin(self) -> None:
+        """Nobody will unpickle what one pickling by hand has made."""
+        borrows = self._runtime.borrows
+        borrows.give_back(self._hold(), PINNED, self._runtime.process_id)
+
     def __copy__(self) -> Ref[R_co]:
         return self
 

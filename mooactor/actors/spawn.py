@@ -139,9 +139,8 @@ def on(
         raise ValueError("spread=True and pack=True exclude each other: give one")
     if name is not None:
         name = checks.name("name", name)
-    if restart is not None and not isinstance(restart, Restart):
-        said = checks.shown("restart", restart)
-        raise TypeError(f"{said} must be moo.Restart(max=…), or None")
+    if restart is not None:
+        checks.kind("restart", restart, Restart, "moo.Restart(max=…), or None")
     variables = checks.environment(env)
     check_numbers(variables)
     needs = Needs(amount, where, wanted, checks.flag("pack", pack))
@@ -420,8 +419,7 @@ def _host(said: str) -> str:
 def _checked_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
     if labels is None:
         return {}
-    if not isinstance(labels, Mapping):
-        raise TypeError(f"{checks.shown('labels', labels)} must be a dict of strings")
+    checks.kind("labels", labels, Mapping, "a dict of strings")
     return {
         checks.text("a label", key, "a name"): checks.text(
             f"labels[{key!r}]", value, "the label's value"

@@ -110,9 +110,6 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
             return items[0] is item
         return False
 
-    def __iter__(self) -> Stream[T_co]:
-        return self
-
     def __next__(self) -> T_co:
         """The next item. It stays the next one if a signal handler raises meanwhile.
 
@@ -160,9 +157,6 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
             f"{self._label} gave no item within the deadline of the call that waits "
             "for it; give that call a longer timeout"
         )
-
-    def __aiter__(self) -> Stream[T_co]:
-        return self
 
     async def __anext__(self) -> T_co:
         items = self.channel.items

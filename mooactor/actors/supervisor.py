@@ -12,7 +12,7 @@ from mooactor import errors
 from mooactor.actors.decorator import actor
 from mooactor.actors.handle import Handle
 from mooactor.actors.spawn import Child, on
-from mooactor.process import protocol
+from mooactor.process import checks, protocol
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.supervision import Strategy, Supervision
@@ -170,8 +170,7 @@ class Supervisor:
         Raises:
           ActorUnavailable: the supervisor has no such child.
         """
-        if not isinstance(which, Child | str):
-            raise TypeError(f"{shown('which', which)} must be a Child or a name")
+        checks.kind("which", which, Child | str, "a Child or a name")
         if isinstance(which, Child):
             handle = self._handles.get(self._keys.get(which._mark, which._key))
         else:
@@ -195,10 +194,7 @@ class Supervisor:
           ValueError: there is such a child, or another actor has its name.
           PlacementError: no host has the resources for it.
         """
-        if not isinstance(child, Child):
-            raise TypeError(
-                f"{shown('child', child)} must be a Child, as moo.child(…) makes it"
-            )
+        checks.kind("child", child, Child, "a Child, as moo.child(…) makes it")
         key = child._key
         if self._known().get(key):
             raise ValueError(f"the supervisor has a child {key!r} already")
@@ -223,11 +219,8 @@ def _by_key(children: Any) -> dict[str, Child[Any]]:
     found: dict[str, Child[Any]] = {}
     marks: set[str] = set()
     for index, one in enumerate(children):
-        if not isinstance(one, Child):
-            raise TypeError(
-                f"{shown(f'children[{index}]', one)} must be a Child, as "
-                "moo.child(…) makes it"
-            )
+        what = "a Child, as moo.child(…) makes it"
+        checks.kind(f"children[{index}]", one, Child, what)
         # The same in each incarnation of the supervisor, which may make its children.
         key = one.name or f"{one.label}#{index}"
         if key in found or one._mark in marks:

@@ -102,10 +102,11 @@ was cut off for so long that it counts as lost, and it must not act any more.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from hmac import compare_digest
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
@@ -208,12 +209,6 @@ class Record(NamedTuple):
     memo: dict[str, Any]
 
 
-class Records(Protocol):
-    """A collection for records: a list, or a deque."""
-
-    def append(self, record: Record, /) -> object: ...
-
-
 def prefix(key: bytes, sender: int, epoch: int = 0) -> bytes:
     """The first bytes of every message that process `sender` sends over one
     connection."""
@@ -278,7 +273,7 @@ def open_envelope(message: bytes, key: bytes) -> tuple[int, int]:
 def read_records(
     message: bytes,
     key: bytes,
-    into: Records,
+    into: list[Record] | deque[Record],
     admit: Callable[[int, int], bool] | None = None,
 ) -> None:
     """Open the envelope of a message and append its records.

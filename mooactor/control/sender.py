@@ -81,6 +81,27 @@ class Sender:
         del unsent[:]  # with no call in between
         sent(send(), record)
 
+    def queue_once(
+        self,
+        process_id: int,
+        kind: int,
+        number: int,
+        payload: bytes,
+        flags: int,
+        unsent: list[Any],
+    ) -> None:
+        """As `post_once`, with the next record for that process or with the next
+        flush."""
+        if self._links.is_gone(process_id):
+            return
+        record = envelope.pack_record(kind, number, payload, flags)
+        peer = self._messenger.peer(process_id)
+        queue = peer.queueing(record)
+        del unsent[:]  # with no call in between
+        if peer.waits_after(queue(), record):
+            self.dirty.add(peer)
+            self._arm()
+
     def post_later(
         self, process_id: int, kind: int, number: int, payload: bytes = b""
     ) -> None:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import zmq
 
@@ -45,6 +45,9 @@ from mooactor.times import (
     WAY_HANDSHAKE_MS,
     WAY_PATIENCE_S,
 )
+
+if TYPE_CHECKING:
+    from mooactor.control.messenger import Peer
 
 # Keepalive: as long as `DEAD_PATH_MS`, of an idle connection.
 _IDLE_S, _ASK_EVERY_S, _ASKS = 4, 2, 3
@@ -70,18 +73,6 @@ _WHY = {
 }
 
 
-class Outgoing(Protocol):
-    """A `messenger.Peer`, as its way sees it."""
-
-    process_id: int
-
-    def connect(
-        self, socket: zmq.Socket[bytes], head: bytes, part_bytes: int
-    ) -> bool: ...
-    def hold(self) -> None: ...
-    def drop(self) -> None: ...
-
-
 class Keeper(Protocol):
     """The housekeeper, as ways see it."""
 
@@ -95,7 +86,7 @@ class Keeper(Protocol):
 class Way:
     """To one process. ``epoch`` is that of the present connection, or of the next."""
 
-    def __init__(self, peer: Outgoing, host: str, address: str, now: float) -> None:
+    def __init__(self, peer: Peer, host: str, address: str, now: float) -> None:
         self.peer = peer
         self.host = host
         self.address = address
@@ -158,7 +149,7 @@ class Ways:
 
     # -- connecting --------------------------------------------------------
 
-    def open(self, peer: Outgoing, host: str, address: str) -> None:
+    def open(self, peer: Peer, host: str, address: str) -> None:
         """Connect to the process of `peer`, which is on `host`."""
         if peer.process_id not in self._ways:
             way = self._ways[peer.process_id] = Way(peer, host, address, self._now())

@@ -49,6 +49,8 @@ from mooactor.host.protocol import (
     Dying,
     Exited,
     Failed,
+    GroupClosed,
+    GroupFrame,
     Kill,
     Leave,
     Lost,
@@ -109,7 +111,7 @@ class Guest:
         self._leftovers = Leftovers(loop)
         self._directory = ""
         self._lock = -1
-        self._groups = Groups(loop)
+        self._groups = Groups(loop, host, self._group_says)
         self._processes: dict[int, Process] = {}
         self._numbers: dict[Process, int] = {}
         self._by_line: dict[Line, int] = {}
@@ -126,6 +128,7 @@ class Guest:
 
         Raises:
           Refused: that cannot be now; nothing was done.
+          Malformed: a frame of a learner group is none.
           OSError: there is no room for it.
         """
         actions: dict[type[Message], Callable[[Any], None]] = {
@@ -135,6 +138,8 @@ class Guest:
             OverLine: self._line,
             Closed: self._close_line,
             Kill: self._kill,
+            GroupFrame: lambda said: self._groups.take(said.place, said.frame),
+            GroupClosed: lambda said: self._groups.give_back(said.place),
             Leave: self._leave,
             Preload: self._preload,
             Now: self._note_incarnation,
@@ -250,7 +255,7 @@ class Guest:
             self._note_leftovers(process)
         fds = [sealed([data]) for data in message.parcels]
         if message.segment is not None:
-            more = self._groups.get(*message.segment)
+            more = self._groups.get(message.segment)
             self._loop.post(process.line, message.message, more)
         else:
             self._loop.post(process.line, message.message, fds)
@@ -275,6 +280,9 @@ class Guest:
         else:
             self._forget(process)
             self._site.disown(process)
+
+    def _group_says(self, place: int, frame: bytes) -> None:
+        self._post(GroupFrame(place, frame))
 
     def _note_leftovers(self, process: Process) -> None:
         if process.pid is not None:

@@ -27,13 +27,13 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Message
 from mooactor.host import leaving
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.formations import Formations
-from mooactor.host.groups import Groups
+from mooactor.host.groups import Groups, Masters
 from mooactor.host.leaving import HAS_ENDED, named
 from mooactor.host.lifetimes import Bonds, Lifetimes, Tombstones
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
 from mooactor.host.placement import NoPlace, reasons
+from mooactor.host.protocol import GroupFrame
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests
 from mooactor.host.site import End, Process, is_full
@@ -84,8 +84,9 @@ class Home:
         self.by_line: dict[Line, Supervised] = {}
         self._by_process: dict[Process, Supervised] = {}
         self.names = Names(loop)
-        self.groups = Groups(loop)
-        self.formations = Formations(self)
+        self.masters = Masters(self)
+        carry = partial(self.masters.take, sites.here)
+        self.groups = Groups(loop, sites.here.host, carry)
         self.shelf = Shelf()
         self.placeless = Placeless(self)
         self.whereabouts = Whereabouts(self)
@@ -192,7 +193,7 @@ class Home:
         for actor in self.living.values():
             actor.forget(line)
         self.whereabouts.line_closed(line)
-        self.formations.line_closed(line)
+        self.masters.line_closed(line)
         if line is self.driver:
             self.ends(self.did())
             self.lifetimes.kill_all()
@@ -441,7 +442,11 @@ class Home:
     def site_closed(self, site: RemoteSite, why: str) -> None:
         """No process of the session runs on that host any more."""
         self.sites.closed(site)
-        self.formations.site_closed(site)
+        self.masters.site_closed(site)
+
+    def group_said(self, site: RemoteSite, message: GroupFrame) -> None:
+        """The agent of a learner group's place there has a frame for the master."""
+        self.masters.take(site, message.place, message.frame)
 
     def log(self, host: str, stream: int, prefix: bytes, lines: list[bytes]) -> None:
         """An actor has printed that on another host."""

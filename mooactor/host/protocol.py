@@ -35,13 +35,13 @@ from mooactor.host.output import (
 )
 from mooactor.process.environment import Place
 from mooactor.process.needs import Amount
-from mooactor.process.protocol import MOST_OF_A_SEGMENT, Life, Row, Stream
+from mooactor.process.protocol import Life, PlaceNumber, Row, Stream
 
 MOST_OF_DEVICES = 1 << 12
 _LAST_PID = 1 << 22  # PID_MAX_LIMIT
 _MOST_FILES = 1 << 32  # of a process's limit on open ones
 _Pid = Annotated[int, Meta(ge=1, le=_LAST_PID)]
-_Size = Annotated[int, Meta(ge=1, le=MOST_OF_A_SEGMENT)]
+_Frame = Annotated[bytes, Meta(min_length=1, max_length=1 << 14)]  # for C: as it says
 _Said = Annotated[bytes, Meta(max_length=1 << 24)]  # a frame of a lifeline
 _Tail = Annotated[
     list[Annotated[str, Meta(max_length=1 << 12)]], Meta(max_length=TAIL_LINES)
@@ -60,9 +60,7 @@ class Refused(Exception):
 # A process has a number, given by the home; `OverLine` has what goes over its lifeline,
 # both ways, and bytes, the parcels, stand for descriptors. Invariant: all that a
 # process said and printed comes before its `Exited`, because a channel keeps the order.
-#
-# A message of learner groups between a home and a guest belongs here, and into
-# `TO_GUEST` or `TO_HOME`.
+# So has a place of a learner group; see `groups`.
 
 
 class Invitation(msgspec.Struct):
@@ -111,12 +109,12 @@ class Start(OfAProcess):
 
 class OverLine(OfAProcess):
     """Bytes for the lifeline of a process. The home says whether it is the request
-    to stop, and what `segment` of shared memory belongs to it. The parcels are the last
-    field, as `messages.encode_in_parts` needs it."""
+    to stop, and the place of the learner group whose memory, `segment`, belongs to it.
+    The parcels are the last field, as `messages.encode_in_parts` needs it."""
 
     message: _Said
     stops: bool
-    segment: tuple[Text, _Size] | None
+    segment: PlaceNumber | None
     parcels: Parcels
 
 
@@ -126,6 +124,19 @@ class Closed(OfAProcess):
 
 class Kill(OfAProcess):
     """Kill it; or, if it is not born yet, forget it."""
+
+
+class GroupFrame(Message):
+    """Of a learner group's master for the agent of a place, or the other way."""
+
+    place: PlaceNumber
+    frame: _Frame
+
+
+class GroupClosed(Message):
+    """Nobody is in that place any more."""
+
+    place: PlaceNumber
 
 
 class Leave(Message):
@@ -219,6 +230,8 @@ TO_GUEST: Decoder[Any] = Decoder(
     OverLine,
     Closed,
     Kill,
+    GroupFrame,
+    GroupClosed,
     Leave,
     Preload,
     Now,
@@ -235,6 +248,7 @@ TO_HOME: Decoder[Any] = Decoder(
     Denied,
     OverLine,
     Closed,
+    GroupFrame,
     Dying,
     Exited,
     Printed,

@@ -34,6 +34,7 @@ from mooactor.host.protocol import (
     Dying,
     Exited,
     Failed,
+    GroupFrame,
     Invitation,
     Kill,
     Leave,
@@ -102,6 +103,13 @@ class News(Family, Protocol):
 
     def log(self, host: str, stream: int, prefix: bytes, lines: list[bytes]) -> None:
         """Lines that an actor has printed there."""
+
+    def group_said(self, site: RemoteSite, message: GroupFrame) -> None:
+        """A learner group's agent there has a frame for its master.
+
+        Raises:
+          Malformed: it is none.
+        """
 
     def site_closed(self, site: RemoteSite, why: str) -> None:
         """No process runs there any more."""
@@ -230,6 +238,8 @@ class RemoteSite:
         if isinstance(message, Printed):
             lines = message.lines.split(b"\n")
             self._news.log(self.host, message.stream, message.prefix, lines)
+        elif isinstance(message, GroupFrame):
+            self._news.group_said(self, message)
         elif isinstance(message, Opened):
             self.near, self.files = message.near, message.files
             if message.why:

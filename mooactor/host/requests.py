@@ -219,28 +219,18 @@ class Requests:
         self._home.names.look_up(line, request.rid, request.name, request.timeout)
 
     def _segment(self, line: Line, request: Segment, fds: list[int]) -> None:
-        name, size, waiting = request.name, request.size, request.waiting
         here = self._home.whereabouts.site_of(line)
         if here is None:
             raise Refused("only a process of this session may have that")
         if request.rid is None:
             raise Refused("nobody waits for it")
-        why = self._home.formations.why_not(name, line, here, request.members)
-        if why:
-            self._reply(line, request.rid, None, refused="several hosts", note=why)
-            return
-        reply = Reply(request.rid, True)
+        share = line if request.share is None else request.share
+        number = self._home.masters.number_of(request.group, here, share)
         if line.polled:
-            try:
-                fds = self._home.groups.get(name, size)
-            except ValueError as error:
-                raise Refused(str(error)) from None
-            self._home.loop.post(line, reply, fds)
+            memory = self._home.groups.get(number)
+            self._home.loop.post(line, Reply(request.rid, True), memory)
         else:  # its own agent has it
-            reply.segment = (name, size)
-            self._home.loop.post(line, reply)
-        if waiting is not None:
-            self._home.formations.waits(name, line, waiting)
+            self._home.loop.post(line, Reply(request.rid, True, segment=number))
 
     def _reachable(self, line: Line, request: Reachable, fds: list[int]) -> None:
         self._home.whereabouts.tell(line, request.address, request.endpoint)

@@ -5,7 +5,7 @@
 C, through memory that all members share (`mooactor.tensors.collective`).
 """
 
-from mooactor.learner.group import LearnerGroup, Member, ddp_hook
-from mooactor.learner.work import Work
+from mooactor.learner.group import LearnerGroup, ddp_hook
+from mooactor.learner.work import Member, Work
 
 __all__ = ["LearnerGroup", "Member", "Work", "ddp_hook"]

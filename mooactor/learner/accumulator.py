@@ -10,9 +10,12 @@ and every member makes the same step of its optimizer with their mean over all s
   operation has succeeded: after `PeerLost` the round begins anew with the members that
   are left.
 - Newcomers come in at the barrier that ends a round. When the members have changed,
-  they compare their *versions* (steps of the optimizer, a checkpoint's included). Those
-  that are new, or behind, get parameters, buffers, the optimizer's state and the
-  program's own from the member with the newest version. All begin a round then.
+  they compare their *versions* (steps of the optimizer, a checkpoint's included). The
+  first member with the newest one offers a snapshot of parameters, buffers, the
+  optimizer's state and the program's own. Those that are new, or behind, fetch it
+  while the others train: they take part in rounds, contribute nothing, keep the
+  gradients that were reduced meanwhile, and make these steps once they have the
+  snapshot. When a group begins, there is nothing to train meanwhile, and they wait.
 - Every `check_every` versions the members compare a hash of each tensor. Those that are
   outvoted are named in a warning, and get these tensors from the majority.
 
@@ -32,15 +35,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mooactor.actors.api import put
+from mooactor.actors.ref import Ref
 from mooactor.control import codec
-from mooactor.errors import PeerLost
+from mooactor.errors import ActorUnavailable, MooError, PeerLost
 from mooactor.learner.group import LearnerGroup
 from mooactor.learner.work import Work
 from mooactor.process import checks
 
-_Round = Generator[Work[Any], None, None]
+_Round = Generator["Work[Any] | _Arrival", None, None]
 #: Contributions of a member that one round can choose from, if `exact`.
 _CHOICE = 16
+#: Reduced gradients that a member keeps while it fetches a snapshot. When it has so
+#: many, the others wait for it.
+_KEPT = 8
 
 
 class Step:
@@ -78,6 +86,39 @@ class _Contribution(NamedTuple):
     sums: list[Tensor]  # flat, one for each type; the last element is the count
 
 
+class _Arrival:
+    """A snapshot on its way, to be waited for as a `Work` is."""
+
+    def __init__(self, ref: Ref[Any], version: int) -> None:
+        self._ref, self.version = ref, version
+        self.kept: list[list[Tensor]] = []  # gradients that were reduced since then
+        self.value: Any = None
+        self.is_lost = False  # with its owner, whose end all members hear of
+        ref.want()
+
+    def start(self) -> _Arrival:
+        return self
+
+    def done(self) -> bool:
+        return self._ref.done() and self._ref.is_here()
+
+    def is_due(self) -> bool:
+        """Whether it is here, or others have to wait for it now."""
+        return not self.is_lost and (self.done() or len(self.kept) >= _KEPT)
+
+    def wait(self) -> None:
+        try:
+            self.value = self._ref.get()
+        except ActorUnavailable:
+            self.is_lost = True
+
+    def __await__(self) -> Generator[Any, None, None]:
+        try:
+            self.value = yield from self._ref.__await__()
+        except ActorUnavailable:
+            self.is_lost = True
+
+
 class Accumulator:
     """Trains a model on virtual batches over all members of a group.
 
@@ -90,6 +131,11 @@ class Accumulator:
 
     All members iterate until they leave the group, and members that join begin to. An
     iteration is one round: it waits for the others, also if this member has skipped.
+    Members that fetch the state take part in rounds, and run nothing of the program's
+    loop meanwhile. So the group is the accumulator's from now on: for operations of its
+    own the program has another group.
+    A process makes its model and optimizer before it joins the group, as the others
+    wait for its first iteration from then on.
     In an asyncio program, ``async for`` does the same. A loop that must never wait, as
     moolib's, calls `poll`.
 
@@ -150,8 +196,11 @@ class Accumulator:
         self._results = self._zeros()
         self._epoch = -1  # of the last comparison of versions
         self._is_new = True
+        self._arriving: _Arrival | None = None
+        self._offer: Ref[Any] | None = None  # until all others have it
+        self._fetching = 0  # members without it, as of the last round
         self._counts: Counter[str] = Counter()
-        self._running: tuple[_Round, Work[Any]] | None = None
+        self._running: tuple[_Round, Work[Any] | _Arrival] | None = None
         self._has_begun = False
 
     # -- three ways to wait ------------------------------------------------
@@ -222,11 +271,13 @@ class Accumulator:
     def stats(self) -> dict[str, int]:
         """Counts of this member: rounds, updates, samples of all members in them, its
         own contributions, those dropped because they were stale, operations that lost a
-        member, states received, and tensors healed; and the version."""
+        member, states received, and tensors healed; and the version, and the members
+        that are fetching the state now, which all members see alike."""
         names = ("rounds", "updates", "samples", "contributions", "stale")
         counts = {name: self._counts[name] for name in names}
         rest = ("lost", "received", "healed")
-        return counts | {n: self._counts[n] for n in rest} | {"version": self.version}
+        now = {"version": self.version, "fetching": self._fetching}
+        return counts | {n: self._counts[n] for n in rest} | now
 
     # -- contributions -----------------------------------------------------
 
@@ -285,6 +336,8 @@ class Accumulator:
         else:
             yield from self._compare_versions()
             self._has_begun = True
+        while self._arriving is not None:
+            yield from self._round()
 
     def _round(self) -> _Round:
         self._counts["rounds"] += 1
@@ -308,27 +361,43 @@ class Accumulator:
             for index in chosen:
                 torch._foreach_add_(sums, self._pending[index].sums)
             yield self.group.allreduce(sums, "sum", out=self._results)
-            kept = [c for i, c in enumerate(self._pending) if i not in chosen]
-            self._pending = kept
-            self._update()
+            left = [c for i, c in enumerate(self._pending) if i not in chosen]
+            self._pending = left
+            self._counts["samples"] += int(self._results[0][-1])
+            if self._arriving is None:
+                self._update(self._results)
+            else:
+                if not self._arriving.is_lost:
+                    kept = [flat.clone() for flat in self._results]
+                    self._arriving.kept.append(kept)
+                self.version += 1
             if self.version % self.check_every == 0:
                 yield from self._compare_states()
+        arriving = self._arriving
+        if arriving is not None and arriving.is_due():
+            yield arriving
+            self._take(arriving)
         yield self.group.barrier_async()  # newcomers come in
 
     def _choose(self) -> Generator[Any, None, list[int] | None]:
         """Which of this member's contributions make an update with those of others;
         None: there are not enough yet."""
         counts = [c.samples for c in self._pending]
+        arrives = int(self._arriving is not None)
         if not self.exact:
-            total = torch.tensor([sum(counts)])
+            total = torch.tensor([sum(counts), arrives])
             result = torch.empty_like(total)
             yield self.group.allreduce(total, "sum", out=result)
-            return list(range(len(counts))) if int(result) >= self.batch else None
-        row = torch.zeros(_CHOICE, dtype=torch.int64)
+            self._keep_offer(int(result[1]))
+            enough = int(result[0]) >= self.batch
+            return list(range(len(counts))) if enough else None
+        row = torch.zeros(_CHOICE + 1, dtype=torch.int64)
         row[: len(counts)] = torch.tensor(counts[:_CHOICE], dtype=torch.int64)
+        row[_CHOICE] = arrives
         work = self.group.all_gather(row)
         yield work
         rows = work.result().tolist()
+        self._keep_offer(sum(row[_CHOICE] for row in rows))
         picked = _subset([row[i] for i in range(_CHOICE) for row in rows], self.batch)
         if picked is None:
             return None
@@ -336,13 +405,12 @@ class Accumulator:
         return [at // size for at in picked if at % size == rank]
 
     @torch.no_grad()
-    def _update(self) -> None:
-        for numbers, flat in zip(self._kinds.values(), self._results, strict=True):
+    def _update(self, sums: list[Tensor]) -> None:
+        for numbers, flat in zip(self._kinds.values(), sums, strict=True):
             flat[:-1] /= flat[-1]
             for number, piece in self._pieces(flat, numbers):
                 parameter = self._trained[number]
                 parameter.grad = piece.to(parameter.dtype, copy=True)
-        self._counts["samples"] += int(self._results[0][-1])
         if self._before_update is not None:
             with torch.enable_grad():
                 self._before_update()
@@ -361,52 +429,88 @@ class Accumulator:
             try:
                 # Of one shape, whatever the size: while a group forms, one member can
                 # know of a newcomer before another does. Afterwards all know the same.
-                mine = [self.version, -self.version, int(self._is_new)]
-                most = torch.tensor(mine)
+                has = -1 if self._arriving is not None else self.version
+                lacks = self._is_new or has < 0
+                most = torch.tensor([has, -has, int(lacks), int(not lacks)])
                 yield self.group.allreduce(most, "max")
                 epoch = self.group.epoch
-                newest, oldest, news = most.tolist()
-                if newest != -oldest or news:
-                    yield from self._send_state(newest)
+                newest, oldest, news, trained = most.tolist()
+                if newest < 0:
+                    raise MooError(
+                        f"no member of learner group {self.group.name!r} has the "
+                        "state any more: start from a checkpoint"
+                    )
+                if (newest != -oldest or news) and self.group.size > 1:
+                    yield from self._share_state(has, newest, bool(trained))
             except PeerLost:
                 self._counts["lost"] += 1
             else:
                 self._epoch, self._is_new = epoch, False
 
-    def _send_state(self, newest: int) -> _Round:
-        first = torch.tensor([self.group.rank if self.version == newest else 1 << 30])
-        yield self.group.allreduce(first, "min")
-        donor = int(first)
-        gives = self.group.rank == donor
-        takes = self._is_new or self.version < newest
-        said: Any = None
+    def _share_state(self, has: int, newest: int, trained: bool) -> _Round:
+        """The first member that has the newest version offers it to the others.
+
+        Args:
+          has: the version of this member; -1: it has no state.
+          trained: some members are not new, and can go on meanwhile.
+        """
+        ranks = torch.tensor([self.group.rank if has == newest else 1 << 30])
+        yield self.group.allreduce(ranks, "min")
+        gives = self.group.rank == int(ranks)
+        said = b""
         if gives:
-            optimizer = self.optimizer and self.optimizer.state_dict()
-            own = self._get_state() if self._get_state else None
-            said = codec.encode_in_band((optimizer, own))
-        size = torch.tensor([len(said) if gives else 0])
-        yield self.group.broadcast(size, donor)
+            self._keep_offer(0)
+            self._offer = put(self._snapshot())
+            said = codec.encode_in_band(self._offer)
+        size = torch.tensor([len(said)])
+        yield self.group.broadcast(size, int(ranks))
         data = torch.empty(int(size), dtype=torch.uint8)
         if gives:
             data = torch.frombuffer(bytearray(said), dtype=torch.uint8)
-        # One operation: a member that dies leaves nobody with a part of it.
-        kept = [*self.model.parameters(), *self.model.buffers()]
-        state = [t.detach().clone() for t in kept if t.numel()]
-        yield self.group.broadcast([*state, data], donor)
-        if gives or not takes:
+        yield self.group.broadcast(data, int(ranks))
+        self._fetching = int(trained)  # at least, until the next round
+        if gives or not (self._is_new or has < newest):
             return
+        self._counts["stale"] += len(self._pending)
+        self._pending.clear()
+        self._arriving = _Arrival(codec.decode(data.numpy().tobytes()), newest)
+        self.version = newest
+        if not trained:
+            yield self._arriving
+            self._take(self._arriving)
+
+    def _kept_state(self) -> list[Tensor]:
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    def _snapshot(self) -> tuple[Any, ...]:
+        optimizer = self.optimizer and self.optimizer.state_dict()
+        own = self._get_state() if self._get_state else None
+        return [t.detach().cpu() for t in self._kept_state()], optimizer, own
+
+    def _keep_offer(self, arriving: int) -> None:
+        """So many members are still without the snapshot."""
+        self._fetching = arriving
+        if self._offer is not None and not arriving:
+            self._offer.unpin()
+            self._offer = None
+
+    def _take(self, arrival: _Arrival) -> None:
+        """The snapshot is here: make the steps that the others have made since."""
+        if arrival.is_lost:
+            return
+        values, optimizer, own = arrival.value
         with torch.no_grad():
-            for tensor, value in zip(
-                (t for t in kept if t.numel()), state, strict=True
-            ):
+            for tensor, value in zip(self._kept_state(), values, strict=True):
                 tensor.copy_(value)
-        optimizer, own = codec.decode(data.numpy().tobytes())
         if self.optimizer is not None and optimizer is not None:
             self.optimizer.load_state_dict(optimizer)
         if self._set_state is not None:
             self._set_state(own)
-        self.version = newest
+        self._arriving = None
         self._counts["received"] += 1
+        self.version = arrival.version
+        for sums in arrival.kept:
+            self._update(sums)
 
     def _named_state(self) -> dict[str, Tensor]:
         """Everything that must be equal on all members."""
@@ -422,23 +526,26 @@ class Accumulator:
         """Find members whose tensors differ from those of most, and mend them."""
         state = self._named_state()
         hashes = torch.tensor([_hash_of(t) for t in state.values()], dtype=torch.int64)
+        if self._arriving is not None:
+            hashes.zero_()  # and has no vote
         work = self.group.all_gather(hashes)
         yield work
         rows = work.result().tolist()
         for number, (name, tensor) in enumerate(state.items()):
             column = [row[number] for row in rows]
-            votes = Counter(column)
-            if len(votes) == 1:
+            votes = Counter(h for h in column if h)
+            if len(votes) < 2:
                 continue
             # A tie is decided by the lowest rank.
             right = max(votes, key=lambda h: (votes[h], -column.index(h)))
             healed = tensor.clone()
             yield self.group.broadcast(healed, column.index(right))
-            if column[self.group.rank] != right:
+            if column[self.group.rank] not in (0, right):
                 with torch.no_grad():
                     tensor.copy_(healed)
                 self._counts["healed"] += 1
-            ranks = ", ".join(str(r) for r, h in enumerate(column) if h != right)
+            wrong = [r for r, h in enumerate(column) if h not in (0, right)]
+            ranks = ", ".join(map(str, wrong))
             warnings.warn(
                 f"{name} had diverged at version {self.version} on rank {ranks} of "
                 f"learner group {self.group.name!r}, and was replaced by the "
@@ -477,7 +584,9 @@ def _hash_of(tensor: Tensor) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-def _advance(steps: _Round, error: PeerLost | None = None) -> Work[Any] | None:
+def _advance(
+    steps: _Round, error: PeerLost | None = None
+) -> Work[Any] | _Arrival | None:
     """The next operation to wait for; None: there are no more."""
     try:
         return next(steps) if error is None else steps.throw(error)

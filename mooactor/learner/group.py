@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from mooactor.control import codec
-from mooactor.errors import CallTimeout, InternalError
+from mooactor.control.messages import readable
+from mooactor.errors import CallTimeout, MooError
 from mooactor.learner.arguments import keys_of, refuse_other_keys
 from mooactor.learner.buffers import (
     Buffer,
@@ -25,14 +26,13 @@ from mooactor.learner.buffers import (
 from mooactor.learner.calls import Pair, parts_of
 from mooactor.learner.children import is_child, refuse_in_child
 from mooactor.learner.queued import Entry, Queued
-from mooactor.learner.work import Work, failure
+from mooactor.learner.work import Member, Work, failure
 from mooactor.process import checks
 from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
-from mooactor.process.objects.future import Future
 from mooactor.tensors import collective
 from mooactor.tensors.collective import OPS, Info, SharedGroup
-from mooactor.tensors.network import name_of
+from mooactor.tensors.network import Network, name_of
 
 T = TypeVar("T")
 M = TypeVar("M")  # a torch.nn.Module
@@ -42,24 +42,18 @@ Reduction = Literal["sum", "mean", "min", "max", "product"]
 _SLICE_S = 0.1
 
 
-class Member(NamedTuple):
-    """One member of a group, as of the present epoch."""
-
-    rank: int
-    pid: int
-    process_id: int
-
-
 class LearnerGroup:
     """This process's membership in a named group of learners.
 
     All members make the same calls in the same order. Results are the same on every
     rank, bit for bit. An operation ends alike for all of them: all get its result,
-    or all raise the same error.
+    or all raise the same error. Members may be on any hosts of the session. Those of
+    one host share memory; between hosts tensors go round a ring.
 
     Membership changes in epochs. A newcomer is admitted at a `barrier` of the members,
     or at once while they are fewer than `min_size`. When a member dies, an operation
-    raises `PeerLost` on all others, which keep their order and go on in the next epoch.
+    raises `PeerLost` on all others, which keep their order and go on in the next epoch;
+    with ``on_loss="finish"`` it is made without that member.
     When one leaves, allreduce and barrier simply go on without it, and operations that
     name a rank raise `PeerLost`. With fewer than `min_size` members left, operations
     wait for newcomers. All members see a new epoch after the same call, so decisions by
@@ -86,26 +80,39 @@ class LearnerGroup:
         group.leave()
     """
 
-    def __init__(self, name: str, min_size: int = 2, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        min_size: int = 2,
+        *,
+        on_loss: Literal["raise", "finish"] = "raise",
+        timeout: float = 60.0,
+    ) -> None:
         """Join, and wait until the group has `min_size` members.
 
         Args:
           name: all that join by the same name in a session are in one group.
           min_size: 1 to 64; the same for all members.
+          on_loss: what becomes of an `allreduce` or a `barrier` that loses a member:
+            ``"raise"``, all others get `PeerLost`; or ``"finish"``, they make it
+            with their own inputs, and `Work.participants` says who took part. With
+            fewer than `min_size` members left, and in operations that name a rank,
+            they get `PeerLost` in any case. To finish costs a copy of each input that
+            its result would overwrite: give `out`. The same for all members.
           timeout: seconds for this, and for each operation: if a member does not join
             in time, it fails for all.
 
         Raises:
           CallTimeout: not let in, or too few members, within `timeout`.
-          PlacementError: this process, or another one that was to form the group with
-            it, is not on the host of the first member. Those on that host may try
-            again, and form it without the other.
-          ValueError: the group exists with another `min_size`, or an argument makes
-            no sense.
+          MooError: the system has no memory for it, or this process cannot listen for
+            members on other hosts.
+          ValueError: the group exists with another `min_size` or `on_loss`, or an
+            argument makes no sense.
           ActorUnavailable: no session runs in this process.
         """
         name = checks.name("name", name)
         checks.count("min_size", min_size, "a number of members", least=1, most=64)
+        checks.one_of("on_loss", on_loss, ("raise", "finish"))
         checks.seconds("timeout", timeout, positive=True, optional=False)
         refuse_to_block(
             f"learner group {name!r} to form", "`await asyncio.to_thread(…)`"
@@ -114,27 +121,24 @@ class LearnerGroup:
         self._shared: SharedGroup | None = None
         self._pid = os.getpid()
         runtime = current_runtime()
-        refusal, size = Future(), collective.segment_bytes()
-        fds = runtime.shared_segment(f"learners:{name}", size, min_size, refusal)
+        network, share = _ways(runtime.network)
+        fds = runtime.group_memory(name, share)
+        member = (runtime.process_id, min_size, timeout)
         try:
             try:
-                shared = _join(fds, name, runtime.process_id, min_size, timeout)
+                finishes = on_loss == "finish"
+                shared = _join(name, *fds, *member, network=network, finishes=finishes)
                 self._shared, self._queued = shared, Queued(shared)
             finally:
                 for fd in fds:
                     os.close(fd)
-            self._wait_until_in(shared, refusal, time.monotonic() + timeout)
+            self._wait_until_in(shared, time.monotonic() + timeout)
         except BaseException:
             self.leave()
             raise
 
-    def _wait_until_in(
-        self, shared: SharedGroup, refusal: Future, until: float
-    ) -> None:
+    def _wait_until_in(self, shared: SharedGroup, until: float) -> None:
         while not self._is_in(shared):
-            # A newcomer's group has formed: it has no place among the members yet.
-            if refusal.state and shared.describe().size:
-                refusal.unwrap()
             if time.monotonic() >= until:
                 raise CallTimeout(
                     f"{self._why_not_in(shared)} (waited for {self.timeout} s)"
@@ -143,11 +147,8 @@ class LearnerGroup:
     def _is_in(self, shared: SharedGroup) -> bool:
         try:
             return shared.ready(_SLICE_S)
-        except ValueError:
-            raise ValueError(
-                f"learner group {self.name!r} has another min_size than "
-                f"{shared.describe().min_size}: pass the same to all members"
-            ) from None
+        except ValueError as error:
+            raise ValueError(f"learner group {self.name!r} {error}") from None
 
     def _why_not_in(self, shared: SharedGroup) -> str:
         info = shared.describe()
@@ -190,7 +191,7 @@ class LearnerGroup:
     def members(self) -> list[Member]:
         """The members of the present epoch, in rank order."""
         found = enumerate(self._member().members())
-        return [Member(rank, pid, process_id) for rank, (pid, process_id) in found]
+        return [Member(rank, *member) for rank, member in found]
 
     @property
     def transport(self) -> str | None:
@@ -485,18 +486,21 @@ def _way(info: Info) -> str:
     return transport if info.hosts < 2 else f"{info.hosts} hosts, {transport}"
 
 
-def _join(
-    fds: list[int], name: str, process_id: int, min_size: int, timeout: float
-) -> SharedGroup:
-    network = current_runtime().network
-    host = os.environ.get("MOOACTOR_HOST_ID", "")
-    segment, bell = fds
+def _ways(network: Network) -> tuple[Network, str | None]:
+    """How this process reaches members that it shares no memory with, and the text that
+    those have in common with which it does; None: it may share none."""
+    host_id = readable(os.environ.get("MOOACTOR_HOST_ID", ""))
+    if host_id and network.transports is None:  # this machine plays several hosts
+        network = network.between_hosts("127.0.0.1", None)
+    shares = "shm" in (network.transports or ("shm",))
+    return network, host_id if shares else None
+
+
+def _join(name: str, *place_and_member: Any, **options: Any) -> SharedGroup:
     try:
-        return SharedGroup(
-            *(segment, bell, process_id, min_size, timeout), network=network, host=host
-        )
+        return SharedGroup(*place_and_member, **options)
     except OSError as error:
-        raise InternalError(f"cannot map learner group {name!r}: {error}") from error
+        raise MooError(f"cannot join learner group {name!r}: {error}") from error
 
 
 def ddp_hook(group: LearnerGroup) -> Callable[[Any, Any], Any]:

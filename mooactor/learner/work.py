@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from mooactor.errors import ActorUnavailable, CallTimeout, PeerLost
 from mooactor.learner.children import is_child, refuse_in_child
@@ -19,6 +19,15 @@ T = TypeVar("T")
 
 # The time for which C keeps the thread before Python looks for signals.
 _SLICE_S = 0.1
+
+
+class Member(NamedTuple):
+    """One member of a group, in one of its epochs."""
+
+    rank: int
+    pid: int
+    process_id: int
+    host: str  # its name, as `moo.hosts` has it
 
 
 class Work(Generic[T]):
@@ -96,6 +105,21 @@ class Work(Generic[T]):
         """Wait, and return the result tensors: those given, or `out`."""
         self.wait(timeout)
         return self._result
+
+    @property
+    def participants(self) -> list[Member]:
+        """The members whose inputs are in the result, in rank order. In a group with
+        ``on_loss="finish"`` they can be fewer than there were when it began. Of
+        tensors of several types, which are reduced one type after the other, it is
+        those of the last type.
+
+        Raises:
+          RuntimeError: it is not done, or has failed.
+        """
+        found = self._work.members() if self.done() else []
+        if not found:
+            raise RuntimeError(f"{self._what()} has no result: wait for it first")
+        return [Member(rank, *member) for rank, member in enumerate(found)]
 
     def done(self) -> bool:
         """Whether it has ended, well or not. Never blocks."""

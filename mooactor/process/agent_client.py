@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
 
 from mooactor import errors
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Received
@@ -63,8 +62,6 @@ class AgentClient:
         self._ids = itertools.count(1)
         self._requests: dict[int, Future] = {}
         self._monitors: dict[int, Callable[[Event], None]] = {}
-        # Of those that wait for others to share memory with them, by number.
-        self._refusals: WeakValueDictionary[int, Future] = WeakValueDictionary()
         self.on_log: Callable[[Log], None] | None = None
         self._on_stop_request: Callable[[], None] | None = None
         self._stop_requested = False
@@ -75,7 +72,6 @@ class AgentClient:
         self.on_located: Callable[[Located | Gone], None] | None = None
         self.on_unreached: Callable[[CannotReach], None] | None = None
         self._actions: dict[type[Message], Callable[[Any], None]] = {
-            protocol.SeveralHosts: self._several_hosts,
             protocol.Surveyed: self._surveyed,
             protocol.Joined: self._joined,
             protocol.Refused: self._joined,
@@ -147,26 +143,14 @@ class AgentClient:
         finally:
             self._requests.pop(rid, None)
 
-    def shared_segment(
-        self, name: str, size: int, members: int, refusal: Future
-    ) -> list[int]:
-        """Descriptors of the learner group's memory, the same for all processes, and
-        of its agent's bell.
+    def group_memory(self, group: str, share: str | None) -> list[int]:
+        """Descriptors of the memory of a learner group, and of its agent's bell: the
+        same for all processes of this host with this `share`; None: for this one alone.
 
-        It is sparse: `size` bytes of address space, pages as they are touched. The
-        caller owns the descriptors. While it waits for others, it keeps `refusal`,
-        which ends with the same `PlacementError` as theirs if one of the `members`
-        processes that are to share the memory is refused.
-
-        Raises:
-          PlacementError: processes of another host share it already.
+        The memory is sparse: address space, and pages as they are touched. The caller
+        owns the descriptors.
         """
-        number = next(self._ids)
-        self._refusals[number] = refusal  # the news may come close behind the reply
-        segment = protocol.Segment(name, size, members, number)
-        reply, fds = self._ask(segment)
-        if reply.refused is not None:
-            raise errors.PlacementError(reply.note)
+        _, fds = self._ask(protocol.Segment(group, share))
         if not fds:
             raise errors.MooError("this process has no descriptor left for the memory")
         return fds
@@ -215,11 +199,6 @@ class AgentClient:
     def wait(self, future: Future, seconds: float) -> bool:
         """Wait for `future`; False if it takes longer."""
         return self._wait(future, seconds)
-
-    def _several_hosts(self, message: protocol.SeveralHosts) -> None:
-        refusal = self._refusals.pop(message.number, None)
-        if refusal is not None:  # else it waits no more
-            refusal.set_error(errors.PlacementError(message.note))
 
     def _surveyed(self, message: protocol.Surveyed) -> None:
         if self.on_survey is not None:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from enum import Enum
 from numbers import Integral, Real
+from types import UnionType
 from typing import Any
 
 MOST_OF_A_NAME = 1000  # characters
@@ -29,6 +30,14 @@ _repr.maxstring = _repr.maxother = 60
 def shown(name: str, value: object) -> str:
     """``name=value``, the value shortened: the beginning of every message."""
     return f"{name}={_repr.repr(value)}"
+
+
+def kind(
+    name: str, value: Any, kinds: type | tuple[type, ...] | UnionType, what: str
+) -> None:
+    """An instance of these; `what` continues the sentence "must be"."""
+    if not isinstance(value, kinds):
+        raise TypeError(f"{shown(name, value)} must be {what}")
 
 
 def _float(value: Any) -> float:
@@ -93,22 +102,19 @@ def size(name: str, value: Any, *, least: int = 0) -> int:
 
 def flag(name: str, value: Any) -> bool:
     """True or False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{shown(name, value)} must be True or False")
-    return value
+    kind(name, value, bool, "True or False")
+    return bool(value)
 
 
 def text(name: str, value: Any, what: str) -> str:
     """A string; `what` says of what, with its article."""
-    if not isinstance(value, str):
-        raise TypeError(f"{shown(name, value)} must be {what}, a string")
+    kind(name, value, str, f"{what}, a string")
     return str(value)
 
 
 def name(name: str, value: Any) -> str:
     """A name of an actor or a group; an enum's member that is a string is its text."""
-    if not isinstance(value, str):
-        raise TypeError(f"{shown(name, value)} must be a name, a string")
+    kind(name, value, str, "a name, a string")
     plain = str.__str__(value)
     if not plain or len(plain) > MOST_OF_A_NAME or "\0" in plain:
         raise ValueError(

@@ -14,7 +14,7 @@ _Quantity = Annotated[float, Meta(ge=0, le=MOST_BYTES)]
 Labels = Annotated[dict[Text, Text], Meta(max_length=1 << 10)]
 
 
-class Amount(msgspec.Struct, frozen=True, omit_defaults=True):
+class Amount(msgspec.Struct, frozen=True):
     """Processors, GPUs and bytes of memory: needed, reserved, or there."""
 
     cpus: _Quantity = 0.0

@@ -37,8 +37,6 @@ from mooactor.process.needs import Labels, Needs
 from mooactor.process.supervision import Restart, Supervision, When
 from mooactor.tensors.network import Network
 
-MOST_OF_A_SEGMENT = 1 << 46
-
 Variables = Annotated[dict[Path, Path], Meta(max_length=1 << 16)]
 _ActorName = Annotated[str, Meta(max_length=1000)]  # see `checks.name`
 _Label = Annotated[str, Meta(max_length=1 << 16)]
@@ -48,7 +46,7 @@ Stream = Annotated[int, Meta(ge=1, le=2)]  # stdout or stderr
 _Key = Annotated[str, Meta(max_length=1 << 11)]
 _Short = Annotated[str, Meta(max_length=256)]
 Endpoint = Annotated[bytes, Meta(max_length=4096)]
-_Size = Annotated[int, Meta(ge=1, le=MOST_OF_A_SEGMENT)]
+PlaceNumber = Annotated[int, Meta(ge=1, le=0xFFFFFFFF)]  # see `host.groups`
 
 
 def packed(variables: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -242,13 +240,11 @@ class LookUp(Request):
 
 
 class Segment(Request):
-    """Named shared memory, for a group of so many `members`. The sender then waits for
-    the others, under the number `waiting`."""
+    """The memory of a learner group's place: that of all processes of the sender's host
+    with the same `share`; None: of the sender alone."""
 
-    name: Text
-    size: _Size
-    members: Id = 0
-    waiting: Id | None = None
+    group: _ActorName
+    share: Text | None = None
 
 
 class ListActors(Request):
@@ -420,15 +416,15 @@ Value = None | bool | Id | Handle | _Items | _Counts
 
 class Reply(Message):
     """The answer to a request: its value, or that it was ``failed``, or why it is
-    ``refused``, with a note. ``segment``: the name and the size of shared memory, whose
-    descriptor the agent of the process's own host adds."""
+    ``refused``, with a note. ``segment``: the place of a learner group, whose
+    descriptors the agent of the process's own host adds."""
 
     rid: Id
     value: Value = None
     failed: Text | None = None
-    refused: Literal["name taken", "no room", "several hosts"] | None = None
+    refused: Literal["name taken", "no room"] | None = None
     note: Text = ""
-    segment: tuple[Text, _Size] | None = None
+    segment: PlaceNumber | None = None
 
 
 class Died(Message):
@@ -487,13 +483,6 @@ class CannotReach(Message):
     latest: Id
     mark: Id
     why: _Short
-
-
-class SeveralHosts(Message):
-    """Shared memory that the process waits for, under that number, cannot be."""
-
-    number: Id
-    note: Text
 
 
 class Surveyed(Message):
@@ -557,7 +546,6 @@ NEWS: Decoder[Message] = Decoder(
     Located,
     Gone,
     CannotReach,
-    SeveralHosts,
     Surveyed,
     Stop,
     Log,

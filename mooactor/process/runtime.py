@@ -295,11 +295,9 @@ class Runtime:
         """Read the agent's messages; see `AgentClient.read`."""
         self.agent.read()
 
-    def shared_segment(
-        self, name: str, size: int, members: int, refusal: Future
-    ) -> list[int]:
-        """See `AgentClient.shared_segment`."""
-        return self.agent.shared_segment(name, size, members, refusal)
+    def group_memory(self, group: str, share: str | None) -> list[int]:
+        """See `AgentClient.group_memory`."""
+        return self.agent.group_memory(group, share)
 
     # -- waiting and sending -----------------------------------------------
 

@@ -27,7 +27,7 @@ from mooactor.rl.statistics import (
 from mooactor.rl.supply import RESTART, Supply, fetch_weights
 from mooactor.rl.unroll import Unroll, UnrollBuffer
 from mooactor.rl.vtrace import VTrace, vtrace
-from mooactor.rl.weights import Weights, fingerprint, flatten_gradients, weights_of
+from mooactor.rl.weights import Weights, fingerprint, weights_of
 
 __all__ = [
     "ActorCritic",
@@ -61,7 +61,6 @@ __all__ = [
     "explained_variance",
     "fetch_weights",
     "fingerprint",
-    "flatten_gradients",
     "load_checkpoint",
     "make_environments",
     "make_network",

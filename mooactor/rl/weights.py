@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""All parameters of a network at once: by name, as one gradient, as a fingerprint."""
+"""All parameters of a network at once: by name, as a fingerprint."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,32 +12,8 @@ from torch import Tensor, nn
 Weights = dict[str, Tensor]  # parameters by name
 
 
-class Allocate(Protocol):
-    """Makes an uninitialised tensor; `moo.empty` makes it in shared memory."""
-
-    def __call__(self, shape: tuple[int, ...], dtype: torch.dtype, /) -> Tensor: ...
-
-
-def flatten_gradients(network: nn.Module, allocate: Allocate) -> Tensor:
-    """One flat float32 tensor whose views are the gradients of all parameters.
-
-    Backward adds into it, so clear it with ``zero_()`` and not through the optimizer.
-    Networks on a GPU get a buffer there; on the CPU ``allocate`` makes it, and with
-    `moo.empty` an allreduce works on the gradients in place.
-    """
-    parameters = list(network.parameters())
-    count = sum(parameter.numel() for parameter in parameters)
-    device = parameters[0].device
-    if device.type == "cpu":
-        flat = allocate((count,), torch.float32)
-    else:
-        flat = torch.empty(count, device=device)
-    start = 0
-    for parameter in parameters:
-        stop = start + parameter.numel()
-        parameter.grad = flat[start:stop].view(parameter.shape)
-        start = stop
-    return flat
+#: Makes an uninitialised tensor; `moo.empty` makes it in shared memory.
+Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
 
 
 def weights_of(network: nn.Module) -> Weights:

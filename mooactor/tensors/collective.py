@@ -11,11 +11,12 @@ import itertools
 import operator
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from mooactor.errors import VersionMismatch
 from mooactor.tensors.extension import ffi, lib, missing
+from mooactor.tensors.failures import cannot_listen
 from mooactor.tensors.network import Network, group_options
 
 DTYPES: dict[str, int] = {}
@@ -53,7 +54,11 @@ if missing is None:
     # Parsed once: a type by its name takes as long as the rest of a call.
     _NUMBERS, _ADDRESSES = ffi.typeof("uint64_t []"), ffi.typeof("void **")
     _REQUESTS = ffi.typeof("moo_request []")
+    _MEMBERS = ffi.typeof(f"moo_member [{lib.MOO_GROUP_MAX}]")
     _SLOT, _OUTCOME = ffi.typeof("moo_work **"), ffi.typeof("moo_outcome *")
+
+
+_HOST_BYTES = 63  # of a name, for C
 
 
 class Part(NamedTuple):
@@ -136,6 +141,13 @@ class SharedWork:
             return _WELL
         return outcome_of(out)
 
+    def members(self) -> list[tuple[int, int, str]]:
+        """The pid, process id and host of each member that took part, in rank order;
+        none if it is not done, or has failed."""
+        found, size = ffi.new(_MEMBERS), ffi.new("uint32_t *")
+        lib.moo_work_members(filled(self._slot), found, size)
+        return _rows(found, size)
+
     def done(self) -> bool:
         """Whether it has ended, well or not. False before it is queued, and in a forked
         child."""
@@ -203,13 +215,15 @@ class Info(NamedTuple):
 
 
 class GroupAgent:
-    """The agent's side of a group that lives in a shared segment.
+    """The agent's side of a group's place: a shared segment, and the members in it.
 
-    Not thread-safe, and for the process that made it only.
+    Not thread-safe, and for the process that made it only. After each `look` and `take`
+    the `frames` go to the group's master.
     """
 
-    def __init__(self, fd: int) -> None:
-        """Begin a group in the segment `fd`, all zero, which stays the caller's.
+    def __init__(self, fd: int, number: int, host: str) -> None:
+        """Begin place `number` of a group in the segment `fd`, all zero, which stays
+        the caller's. Members are told that they are on `host`.
 
         Raises:
           ValueError: it is too small.
@@ -219,10 +233,12 @@ class GroupAgent:
         if missing is not None:
             raise RuntimeError("learner groups need Linux") from missing
         slot = ffi.new("moo_group_agent **")
-        err = lib.moo_group_agent_open(fd, slot)
+        name = host.encode(errors="replace")[:_HOST_BYTES]
+        err = lib.moo_group_agent_open(fd, number, name, slot)
         if err:
             raise error_of(err)
         self._agent = slot[0]
+        self._frame = ffi.new("char []", lib.MOO_GROUP_FRAME_BYTES)
         #: A descriptor that members need beside the segment.
         self.bell: int = lib.moo_group_agent_bell(self._agent)
 
@@ -234,13 +250,65 @@ class GroupAgent:
         """See what members want, and which of them are dead, and act on it."""
         lib.moo_group_agent_look(self._agent)
 
+    def take(self, frame: bytes) -> None:
+        """A frame of the master's.
+
+        Raises:
+          ValueError: it is none.
+        """
+        if lib.moo_group_agent_take(self._agent, ffi.from_buffer(frame), len(frame)):
+            raise ValueError("it is no frame of a learner group's master")
+
+    def frames(self) -> Iterator[bytes]:
+        """Take out what there is for the master, each frame when it is asked for."""
+        while length := lib.moo_group_agent_next(self._agent, self._frame):
+            yield bytes(ffi.buffer(self._frame, length))
+
     def close(self) -> None:
         """Members that are still there are left to themselves. Call it once."""
         lib.moo_group_agent_close(self._agent)
 
 
+class GroupMaster:
+    """Decides who belongs to a group, and how its operations end.
+
+    Not thread-safe. After each `take` and `lost` the `frames` go to the places.
+    """
+
+    def __init__(self) -> None:
+        if missing is not None:
+            raise RuntimeError("learner groups need Linux") from missing
+        slot = ffi.new("moo_group_master **")
+        err = lib.moo_group_master_open(slot)
+        if err:
+            raise error_of(err)
+        self._master = ffi.gc(slot[0], lib.moo_group_master_close)
+        self._frame = ffi.new("char []", lib.MOO_GROUP_FRAME_BYTES)
+        self._number = ffi.new("uint32_t *")
+
+    def take(self, number: int, frame: bytes) -> None:
+        """A frame of the agent of that place.
+
+        Raises:
+          ValueError: it is none.
+        """
+        data = ffi.from_buffer(frame)
+        if lib.moo_group_master_take(self._master, number, data, len(frame)):
+            raise ValueError("it is no frame of a learner group's agent")
+
+    def lost(self, number: int) -> None:
+        """Nothing comes from that place any more: its members are dead."""
+        lib.moo_group_master_lost(self._master, number)
+
+    def frames(self) -> Iterator[tuple[int, bytes]]:
+        """Take out what there is for the places, each frame when it is asked for."""
+        slot = (self._master, self._number, self._frame)
+        while length := lib.moo_group_master_next(*slot):
+            yield self._number[0], bytes(ffi.buffer(self._frame, length))
+
+
 class SharedGroup:
-    """This process's membership in the group that lives in a shared segment.
+    """This process's membership in a group, by one of its shared segments.
 
     Invariant: work that C has is in `works` until it is done and settled, whether or
     not anybody keeps it. Both queues are in the same order, because `lock` is held
@@ -265,28 +333,28 @@ class SharedGroup:
         timeout_s: float,
         *,
         network: Network | None = None,
-        host: str = "",
+        finishes: bool = False,
     ) -> None:
         """Join, without waiting for others, nor for the agent.
 
         Args:
           fd, bell: the group's segment, and its agent's `GroupAgent.bell`. Both stay
             the caller's.
-          network: transports that may be used, by default all; the address to listen on
-            when members are on several hosts, by default all addresses, but only this
-            machine's own if all members are on one host that may not use shared memory;
-            the connections from each host to the next, the most that a member wants.
-          host: members whose `host` is the same share memory.
+          network: transports that may be used, by default shared memory alone; where to
+            listen for members of other places, if others are among them; and the
+            connections from each place to the next, the most that a member wants.
+          finishes: an operation that loses a member is made by the others.
 
         Raises:
           ValueError: `bind` is no address, or there are too many stripes.
           RuntimeError: the group is full, or there is no data plane here.
           VersionMismatch: another version of mooactor made the group.
-          OSError: the segment could not be mapped.
+          OSError: the segment could not be mapped, or nobody can listen there.
         """
         if missing is not None:
             raise RuntimeError("learner groups need Linux") from missing
-        options, _kept = group_options(network or Network(), host)
+        network = network or Network()
+        options, _kept = group_options(network, finishes)
         #: Held while an operation is queued. A signal handler may queue one, too.
         self.lock = threading.RLock()
         #: In the order queued. Loop over a copy: a signal handler may change it.
@@ -300,6 +368,8 @@ class SharedGroup:
         except BaseException:  # whoever keeps the traceback keeps this
             lib.moo_group_clear(slot)
             raise
+        if err == lib.MOO_ESYS and (said := cannot_listen(ffi.errno, network)):
+            raise said
         if err:
             raise error_of(err)
 
@@ -311,11 +381,15 @@ class SharedGroup:
         """Whether the group has its members and this one is among them.
 
         Raises:
-          ValueError: the group has another `min_size`.
+          ValueError: the group has another `min_size` or `on_loss`.
           RuntimeError: the group is full.
         """
         err = lib.moo_group_ready(self._group, seconds)
-        if err and err != lib.MOO_ETIMEOUT:
+        if err in (EINVAL, EMISMATCH):
+            least = self.describe().min_size
+            other = f"min_size than {least}" if err == EINVAL else "on_loss"
+            raise ValueError(f"has another {other}: pass the same to all members")
+        if err and err != ETIMEOUT:
             raise error_of(err)
         return not err
 
@@ -382,21 +456,27 @@ class SharedGroup:
             raise error_of(err)
         return outcome_of(out) if out.status else None
 
-    def members(self) -> list[tuple[int, int]]:
-        """Each member's pid and process id, in rank order."""
-        pids = ffi.new("int32_t []", lib.MOO_GROUP_MAX)
-        ids = ffi.new("uint64_t []", lib.MOO_GROUP_MAX)
-        size = ffi.new("uint32_t *")
-        err = lib.moo_group_members(self._group, pids, ids, size)
+    def members(self) -> list[tuple[int, int, str]]:
+        """Each member's pid, process id and host, in rank order."""
+        found, size = ffi.new(_MEMBERS), ffi.new("uint32_t *")
+        err = lib.moo_group_members(self._group, found, size)
         if err:
             raise error_of(err)
-        return [(pids[rank], ids[rank]) for rank in range(size[0])]
+        return _rows(found, size)
 
     def leave(self) -> None:
         """Leave at once. Queued work fails. May be called twice."""
         if self._slot[0] != ffi.NULL:  # else a finalizer has come first
             lib.moo_group_close(self._slot[0])
         self.settle()
+
+
+def _rows(members: Any, size: Any) -> list[tuple[int, int, str]]:
+    """Each one's pid, process id and host, of an array of `moo_member`."""
+    return [
+        (one.pid, one.id, ffi.string(one.host).decode(errors="ignore"))
+        for one in members[0 : size[0]]
+    ]
 
 
 def can_reduce(dtype: str, op: str) -> bool:

@@ -58,18 +58,26 @@ def serve_error(err: int, plane: DataPlane, network: Network) -> Exception:
             f"no allowed transport works here: {plane.route(plane.process_id)[1]}; "
             "allow tcp as well, or see `mooactor doctor`"
         )
-    if err == lib.MOO_ESYS and code in _NO_SUCH_ADDRESS:
+    if err == lib.MOO_ESYS and (said := cannot_listen(code, network)):
+        return said
+    if err == lib.MOO_ESYS and code in NO_ROOM:
+        return no_room_in(plane.directory, code)
+    where = f" on {bind}" if bind else ""
+    return error_for(err, f"cannot listen for other hosts{where}")
+
+
+def cannot_listen(code: int, network: Network) -> OSError | None:
+    """The exception for that errno, if it says that nobody can listen there."""
+    bind = network.bind or "127.0.0.1"
+    if code in _NO_SUCH_ADDRESS:
         return OSError(
             code,
             f"cannot listen on {bind}: {os.strerror(code)}; MOOACTOR_BIND takes an "
             "address of this host (`ip address` shows them), or * for all",
         )
-    if err == lib.MOO_ESYS and code == errno.EADDRINUSE and network.ports:
-        return OSError(code, ports_taken(bind or "127.0.0.1", network.ports))
-    if err == lib.MOO_ESYS and code in NO_ROOM:
-        return no_room_in(plane.directory, code)
-    where = f" on {bind}" if bind else ""
-    return error_for(err, f"cannot listen for other hosts{where}")
+    if code == errno.EADDRINUSE and network.ports:
+        return OSError(code, ports_taken(bind, network.ports))
+    return None
 
 
 def no_room_in(directory: str, code: int) -> OSError:

@@ -15,6 +15,11 @@
 static uint32_t hosts_used, transports_used, stripes_used;
 static bool checksums_used;
 
+static inline bool shares_memory(void)
+{
+    return !transports_used || transports_used & MOO_TRANSPORT_SHM;
+}
+
 /* ---- every kind, every type, against the slow obvious answer ---- */
 
 static const size_t shapes[][4] = {
@@ -180,7 +185,7 @@ static void the_medium_is_the_one_for_these_hosts(moo_group *group,
                                                   void *unused)
 {
     (void)unused;
-    CHECK(group->algorithms == (hosts_used || transports_used
+    CHECK(group->algorithms == (hosts_used > 1 || !shares_memory()
                                     ? &mooi_ring_collective
                                     : &mooi_shm_collective));
     CHECK_OK(barrier(group)); /* none leaves before all have looked */
@@ -314,7 +319,7 @@ static void every_mismatch_is_named_on_all(moo_group *group, void *unused)
     large = list_new(1, &big, 4); /* and the group is none the worse */
     CHECK_OK(run(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32, MOO_OP_SUM, 0, &large));
     CHECK_OK(barrier(group));
-    CHECK(info_of(group).epoch == info.epoch);
+    CHECK(info_of(group).epoch == info.epoch || hosts_used > 1);
     CHECK_OK(barrier(group));
     list_free(&small);
     list_free(&large);
@@ -401,7 +406,7 @@ static void with_ranks(uint32_t size, uint32_t min_size, double timeout,
     struct ranks ranks = ranks_new(size, min_size);
     float *results[MOO_GROUP_MAX] = {0};
     ranks.timeout = timeout;
-    ranks.hosts = hosts_used;
+    spread(&ranks, shares_memory() ? hosts_used : size);
     ranks.transports = transports_used;
     ranks.checks = checksums_used;
     ranks.stripes = stripes_used;

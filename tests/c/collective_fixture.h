@@ -87,6 +87,18 @@ static inline moo_outcome finish_work(moo_work *work)
     return outcome;
 }
 
+/* As finish_work; and how many took part. */
+static inline moo_outcome finish_and_count(moo_work *work, uint32_t *count)
+{
+    moo_member members[MOO_GROUP_MAX];
+    moo_outcome outcome;
+    while (moo_work_wait(work, 10, &outcome) == MOO_ETIMEOUT)
+        ;
+    moo_work_members(work, members, count);
+    moo_work_free(work);
+    return outcome;
+}
+
 static inline moo_outcome run(moo_group *group, moo_group_kind kind,
                               moo_dtype dtype, moo_reduction op, uint32_t root,
                               const struct list *list)
@@ -142,95 +154,172 @@ static inline int count_resources(void)
 
 typedef void rank_function(moo_group *group, void *shared);
 
-/* The agent of the ranks' host, and its thread. */
-struct agent {
-    moo_group_agent *group;
-    int stop;
+/* A host that the ranks are on, with its own memory and its own agent. */
+struct place {
+    int fd;
+    struct mooi_segment *segment; /* one mapping, as sanitizers go by address */
+    moo_group_agent *agent;
+};
+
+/* The hosts, the group's master, and the thread that carries the frames. */
+struct world {
+    pthread_mutex_t mutex; /* of all but `stop` and `thread` */
+    uint32_t count;
+    struct place places[MOO_GROUP_MAX];
+    moo_group_master *master;
+    int wake, stop;
     pthread_t thread;
 };
 
-static inline void *agent_main(void *argument)
+static inline void place_new(struct world *world)
 {
-    struct agent *agent = argument;
-    struct pollfd entries[2] = {
-        {.fd = moo_group_agent_fd(agent->group), .events = POLLIN},
-        {.fd = agent->stop, .events = POLLIN}};
-    while (poll(entries, 2, -1) < 0 || !entries[1].revents)
-        moo_group_agent_look(agent->group);
-    return NULL;
+    struct place *place = &world->places[world->count];
+    char name[16];
+    snprintf(name, sizeof name, "host %u", world->count);
+    place->fd = memfd_create("group", MFD_CLOEXEC);
+    CHECK(place->fd >= 0);
+    CHECK(!ftruncate(place->fd, (off_t)moo_group_segment_bytes()));
+    CHECK(mooi_segment_map(place->fd, &place->segment) == MOO_OK);
+    CHECK(mooi_agent_open_at(place->segment, world->count + 1, name,
+                             &place->agent) == MOO_OK);
+    world->count++;
+}
+
+/* Let the agents look, and all frames arrive. */
+static inline void world_look(struct world *world)
+{
+    uint8_t bytes[MOO_GROUP_FRAME_BYTES];
+    size_t length;
+    uint32_t host;
+    bool moved = true;
+    pthread_mutex_lock(&world->mutex);
+    for (uint32_t i = 0; i < world->count; i++)
+        moo_group_agent_look(world->places[i].agent);
+    while (moved) {
+        moved = false;
+        for (uint32_t i = 0; i < world->count; i++)
+            while ((length = moo_group_agent_next(world->places[i].agent,
+                                                  bytes))) {
+                CHECK(moo_group_master_take(world->master, i + 1, bytes,
+                                            length) == MOO_OK);
+                moved = true;
+            }
+        while ((length = moo_group_master_next(world->master, &host, bytes)))
+            CHECK(moo_group_agent_take(world->places[host - 1].agent, bytes,
+                                       length) == MOO_OK);
+    }
+    pthread_mutex_unlock(&world->mutex);
+}
+
+static inline void *world_main(void *argument)
+{
+    struct world *world = argument;
+    struct pollfd entries[MOO_GROUP_MAX + 2];
+    uint64_t rings;
+    for (;;) {
+        entries[0] = (struct pollfd){.fd = world->stop, .events = POLLIN};
+        entries[1] = (struct pollfd){.fd = world->wake, .events = POLLIN};
+        pthread_mutex_lock(&world->mutex);
+        uint32_t count = world->count;
+        for (uint32_t i = 0; i < count; i++)
+            entries[i + 2] = (struct pollfd){
+                .fd = moo_group_agent_fd(world->places[i].agent),
+                .events = POLLIN};
+        pthread_mutex_unlock(&world->mutex);
+        poll(entries, count + 2, -1);
+        if (entries[0].revents)
+            return NULL;
+        if (entries[1].revents)
+            CHECK(read(world->wake, &rings, sizeof rings) > 0);
+        world_look(world);
+    }
 }
 
 struct ranks {
-    int fd;
-    struct agent *agent;
-    struct mooi_segment *segment; /* one mapping, as sanitizers go by address */
+    struct world *world;
     uint32_t size, min_size;
     double timeout;
-    uint32_t hosts; /* that the ranks pretend to be on; 0: one, unnamed */
     uint32_t transports;
     uint32_t stripes; /* that one of them wants; 0: the default */
     bool checks; /* one of them wants checksums */
+    bool finishes;
     _Atomic uint32_t joined;
     rank_function *function;
     void *shared;
 };
 
-/* Without a thread for the agent. */
+/* Without a thread that carries the frames. */
 static inline struct ranks ranks_alone(uint32_t size, uint32_t min_size)
 {
     struct ranks ranks = {.size = size, .min_size = min_size, .timeout = 60};
-    ranks.fd = memfd_create("group", MFD_CLOEXEC);
-    CHECK(ranks.fd >= 0);
-    CHECK(!ftruncate(ranks.fd, (off_t)moo_group_segment_bytes()));
-    CHECK(mooi_segment_map(ranks.fd, &ranks.segment) == MOO_OK);
-    ranks.agent = calloc(1, sizeof *ranks.agent);
-    ranks.agent->stop = -1;
-    CHECK(mooi_agent_open_at(ranks.segment, &ranks.agent->group) == MOO_OK);
+    struct world *world = ranks.world = calloc(1, sizeof *world);
+    pthread_mutex_init(&world->mutex, NULL);
+    world->wake = world->stop = -1;
+    CHECK(moo_group_master_open(&world->master) == MOO_OK);
+    place_new(world);
     return ranks;
 }
 
 static inline struct ranks ranks_new(uint32_t size, uint32_t min_size)
 {
     struct ranks ranks = ranks_alone(size, min_size);
-    ranks.agent->stop = eventfd(0, EFD_CLOEXEC);
-    CHECK(ranks.agent->stop >= 0);
-    CHECK(!pthread_create(&ranks.agent->thread, NULL, agent_main,
-                          ranks.agent));
+    struct world *world = ranks.world;
+    world->stop = eventfd(0, EFD_CLOEXEC);
+    world->wake = eventfd(0, EFD_CLOEXEC);
+    CHECK(world->stop >= 0 && world->wake >= 0);
+    CHECK(!pthread_create(&world->thread, NULL, world_main, world));
     return ranks;
 }
 
-static inline void agent_end(struct agent *agent)
+/* Those who join from now on are on so many hosts, in turn; 0: on one. */
+static inline void spread(struct ranks *ranks, uint32_t hosts)
 {
-    if (agent->stop >= 0) {
-        CHECK(!eventfd_write(agent->stop, 1));
-        CHECK(!pthread_join(agent->thread, NULL));
-        close(agent->stop);
-    }
-    moo_group_agent_close(agent->group);
-    free(agent);
+    struct world *world = ranks->world;
+    pthread_mutex_lock(&world->mutex);
+    while (world->count < hosts)
+        place_new(world);
+    pthread_mutex_unlock(&world->mutex);
+    if (world->wake >= 0)
+        CHECK(!eventfd_write(world->wake, 1));
 }
 
 static inline void ranks_free(struct ranks *ranks)
 {
-    agent_end(ranks->agent);
-    mooi_segment_unmap(ranks->segment);
-    close(ranks->fd);
+    struct world *world = ranks->world;
+    if (world->stop >= 0) {
+        CHECK(!eventfd_write(world->stop, 1));
+        CHECK(!pthread_join(world->thread, NULL));
+        close(world->stop);
+        close(world->wake);
+    }
+    for (uint32_t i = 0; i < world->count; i++) {
+        moo_group_agent_close(world->places[i].agent);
+        mooi_segment_unmap(world->places[i].segment);
+        close(world->places[i].fd);
+    }
+    moo_group_master_close(world->master);
+    free(world);
+}
+
+static inline moo_err join_at(struct ranks *ranks, uint32_t place,
+                              const moo_group_options *options,
+                              moo_group **group)
+{
+    struct place *at = &ranks->world->places[place];
+    return mooi_join_at(at->segment, moo_group_agent_bell(at->agent), 1,
+                        ranks->min_size, ranks->timeout, options, group);
 }
 
 static inline moo_group *join(struct ranks *ranks)
 {
     moo_group *group;
-    char host[16];
     uint32_t turn = ranks->joined++;
-    snprintf(host, sizeof host, "host %u", ranks->hosts ? turn % ranks->hosts : 0);
-    moo_group_options options = {.host = host,
-                                 .transports = ranks->transports,
+    moo_group_options options = {.transports = ranks->transports,
+                                 .finishes = ranks->finishes,
                                  .checksum = ranks->checks && turn == 0,
                                  .stripes = turn == 0 ? ranks->stripes : 0};
-    CHECK(mooi_join_at(ranks->segment,
-                       moo_group_agent_bell(ranks->agent->group), 1,
-                       ranks->min_size, ranks->timeout, &options,
-                       &group) == MOO_OK);
+    CHECK(join_at(ranks, turn % ranks->world->count, &options, &group) ==
+          MOO_OK);
     while (moo_group_ready(group, 10) == MOO_ETIMEOUT)
         ;
     return group;

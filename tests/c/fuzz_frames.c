@@ -64,7 +64,7 @@ static uint32_t random_below(uint32_t *state, uint32_t limit)
 static size_t sample(uint32_t *state, uint8_t bytes[MOOI_FRAME_BYTES])
 {
     struct mooi_frame frame = {0};
-    frame.kind = (enum mooi_frame_kind)(1 + random_below(state, MOOI_ENTER));
+    frame.kind = (enum mooi_frame_kind)(1 + random_below(state, MOOI_FABRIC));
     switch (frame.kind) {
     case MOOI_JOIN:
         frame.join.min_size = 1 + random_below(state, MOOI_MEMBERS_MAX);

@@ -17,7 +17,8 @@
 #define MOOI_MEMBERS_MAX 6
 #define MOOI_TEAM_MAX 4
 #define MOOI_HOSTS_MAX 3
-#define MOOI_PLACE_BYTES 1
+#define MOOI_HOST_NAME_BYTES 1
+#define MOOI_ADDRESSES_MAX 1
 #define BEYOND 8
 
 #include <setjmp.h>
@@ -834,7 +835,7 @@ static void let_join(uint32_t number)
         member.slot++;
     if (member.slot == MOOI_TEAM_MAX)
         return;
-    mooi_agent_join(&host->agent, &member, world.min_size);
+    mooi_agent_join(&host->agent, &member, world.min_size, false);
     world.people[i] = (struct person){
         .phase = JOINING, .alive = true, .host = number,
         .slot = member.slot, .serial = member.serial, .calls = 2,

@@ -34,28 +34,30 @@ static void a_work_outlives_its_group(void)
 static moo_err join_with(struct ranks *ranks, int fd, uint32_t min_size,
                          double timeout, moo_group **group)
 {
-    return moo_group_join(fd, moo_group_agent_bell(ranks->agent->group), 2,
-                          min_size, timeout, NULL, group);
+    return moo_group_join(fd,
+                          moo_group_agent_bell(ranks->world->places[0].agent),
+                          2, min_size, timeout, NULL, group);
 }
 
 static void a_joiner_must_agree_on_the_segment(void)
 {
     struct ranks ranks = ranks_new(1, 1);
     moo_group *group = join(&ranks), *other;
+    struct place *place = &ranks.world->places[0];
     int tiny = memfd_create("tiny", MFD_CLOEXEC);
     int empty = memfd_create("empty", MFD_CLOEXEC);
     CHECK(!ftruncate(empty, (off_t)moo_group_segment_bytes()));
-    CHECK(join_with(&ranks, ranks.fd, 2, 60, &other) == MOO_OK);
+    CHECK(join_with(&ranks, place->fd, 2, 60, &other) == MOO_OK);
     CHECK_SOON(moo_group_ready(other, 0.1) == MOO_EINVAL);
     moo_group_leave(other);
-    CHECK(join_with(&ranks, ranks.fd, 0, 60, &other) == MOO_EINVAL);
-    CHECK(join_with(&ranks, ranks.fd, 1, 0, &other) == MOO_EINVAL);
+    CHECK(join_with(&ranks, place->fd, 0, 60, &other) == MOO_EINVAL);
+    CHECK(join_with(&ranks, place->fd, 1, 0, &other) == MOO_EINVAL);
     CHECK(join_with(&ranks, tiny, 1, 60, &other) == MOO_EINVAL);
     CHECK(join_with(&ranks, empty, 1, 60, &other) == MOO_EINVAL);
     CHECK(join_with(&ranks, -1, 1, 60, &other) == MOO_ESYS);
-    ranks.segment->version++;
-    CHECK(join_with(&ranks, ranks.fd, 1, 60, &other) == MOO_EVERSION);
-    ranks.segment->version--;
+    place->segment->version++;
+    CHECK(join_with(&ranks, place->fd, 1, 60, &other) == MOO_EVERSION);
+    place->segment->version--;
     moo_group_leave(group);
     close(tiny);
     close(empty);
@@ -66,8 +68,7 @@ static void a_joiner_must_agree_on_the_segment(void)
 static int all_say(moo_group *group, moo_err what)
 {
     moo_request request = {.kind = MOO_GROUP_BARRIER};
-    int32_t pids[MOO_GROUP_MAX];
-    uint64_t ids[MOO_GROUP_MAX];
+    moo_member members[MOO_GROUP_MAX];
     moo_group_info info;
     moo_outcome outcome;
     uint32_t size;
@@ -76,7 +77,7 @@ static int all_say(moo_group *group, moo_err what)
            moo_group_ready(group, 0) == what &&
            moo_group_start(group) == what &&
            moo_group_describe(group, &info) == what &&
-           moo_group_members(group, pids, ids, &size) == what &&
+           moo_group_members(group, members, &size) == what &&
            moo_group_obstacle(group, &outcome) == what;
 }
 

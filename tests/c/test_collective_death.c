@@ -104,7 +104,7 @@ static uint32_t transports_used;
 static void survivors_agree(unsigned *random, uint32_t hosts)
 {
     struct ranks ranks = ranks_new(MEMBERS, 2);
-    ranks.hosts = hosts;
+    spread(&ranks, hosts);
     ranks.transports = transports_used;
     struct record *records = records_new();
     pid_t pids[MEMBERS];

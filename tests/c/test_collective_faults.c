@@ -3,7 +3,9 @@
  * Learner groups with a member that dies at each point of the protocol
  * (fault.h): as it joins, in an operation, as it commits it, rests behind it, or
  * leaves. The others see the same outcome of every operation, learn that it is
- * gone, and go on. An argument: the largest number of the others.
+ * gone, and go on. All this on one host, and on as many as there are members;
+ * in a group that finishes what has begun, no operation fails. There are two
+ * others; an argument: as many as that, from one on.
  */
 #include "collective/fault.h"
 #include "collective_fixture.h"
@@ -19,7 +21,7 @@ struct record {
     float first[OPERATIONS];
 };
 
-enum when { JOINS, WORKS, RESTS, LEAVES_IT, RINGS };
+enum when { JOINS, WORKS, RESTS, LEAVES_IT, SHARES, RINGS };
 
 static const struct {
     const char *name;
@@ -27,11 +29,12 @@ static const struct {
 } points[] = {
     {"claimed", JOINS}, {"knocking", JOINS}, {"knocked", JOINS},
     {"acknowledging", JOINS}, {"acknowledged", JOINS}, {"putting", WORKS},
-    {"put", WORKS}, {"reducing", WORKS}, {"reduced", WORKS},
-    {"copying", WORKS}, {"copied", WORKS}, {"committing", WORKS},
-    {"committed", WORKS}, {"resting", RESTS}, {"leaving", LEAVES_IT},
-    {"left", LEAVES_IT}, {"posting", RINGS}, {"posted", RINGS},
-    {"ringing", RINGS}, {"ringed", RINGS}};
+    {"put", WORKS}, {"reducing", SHARES}, {"reduced", SHARES},
+    {"copying", WORKS}, {"copied", WORKS}, {"committing", SHARES},
+    {"committed", SHARES}, {"resting", RESTS}, {"leaving", LEAVES_IT},
+    {"left", LEAVES_IT}, {"ringing", RINGS}, {"ringed", RINGS},
+    {"calling", RINGS}, {"called", RINGS}, {"entering", RINGS},
+    {"entered", RINGS}, {"everywhere", RINGS}};
 enum { POINTS = sizeof points / sizeof *points };
 
 static const char *dies_at;
@@ -51,11 +54,14 @@ static moo_outcome operate(moo_group *group, float *first)
     if (turn == 2)
         return barrier(group);
     struct list list = list_new(1, &sizes[turn], 4);
+    uint32_t took_part;
     for (size_t i = 0; i < list.elements; i++)
         ((float *)list.data)[i] = 1;
-    moo_outcome outcome = run(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32,
-                              MOO_OP_SUM, 0, &list);
+    moo_outcome outcome = finish_and_count(
+        submit(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32, MOO_OP_SUM, 0, &list),
+        &took_part);
     *first = *(float *)list.data;
+    CHECK(outcome.status || *first == (float)took_part);
     for (size_t i = 0; i < list.elements && !outcome.status; i++)
         CHECK(((float *)list.data)[i] == *first);
     list_free(&list);
@@ -68,7 +74,8 @@ static void work_on(moo_group *group, struct record *record, uint32_t calls)
         float first = 0;
         moo_outcome outcome = operate(group, &first);
         uint64_t seq = group->seq;
-        CHECK(outcome.status == MOO_OK || outcome.status == MOO_EPEER);
+        CHECK(outcome.status == MOO_OK ||
+              (outcome.status == MOO_EPEER && !group->finishes));
         record->ended[seq] = 1;
         record->status[seq] = (int16_t)outcome.status;
         record->rank[seq] = outcome.status ? (int16_t)outcome.rank : -1;
@@ -90,7 +97,7 @@ static pid_t start(struct ranks *ranks, struct record *record, int point)
     if (point >= 0) {
         enum when when = points[point].when;
         dies_at = points[point].name;
-        hits_left = when == WORKS ? 3 : 1;
+        hits_left = when == WORKS || when >= SHARES ? 3 : 1;
         mooi_fault = die_there;
     }
     moo_group *group = join(ranks);
@@ -123,7 +130,8 @@ static void await_others(struct record *records, uint32_t count, uint32_t size)
 
 /* `others` members, and one that dies; where it rests a newcomer has come, who
  * is then one of them. */
-static void a_member_dies(int point, uint32_t others)
+static void a_member_dies(int point, uint32_t others, bool apart,
+                          bool finishes)
 {
     enum when when = points[point].when;
     struct ranks ranks = ranks_new(others, others);
@@ -134,7 +142,8 @@ static void a_member_dies(int point, uint32_t others)
     uint32_t count = others;
     int status;
     CHECK(records != MAP_FAILED);
-    ranks.hosts = when == RINGS ? others + 1 : 0; /* so each leads one */
+    spread(&ranks, apart ? others + 1 : 0); /* so each leads one */
+    ranks.finishes = finishes;
     for (uint32_t i = 0; i < others; i++)
         pids[i] = start(&ranks, &records[i], -1);
     await_others(records, others, others);
@@ -163,13 +172,21 @@ static void a_member_dies(int point, uint32_t others)
 
 int main(int argc, char **argv)
 {
+    uint32_t least = argc > 1 ? 1 : 2;
     uint32_t most = argc > 1 ? (uint32_t)atoi(argv[1]) : 2;
-    for (uint32_t others = 1; others <= most && others + 2 < MOST; others++)
-        for (int point = 0; point < POINTS; point++) {
-            alarm(ALARM_S); /* a hang is a failure */
-            if (getenv("TELL_POINTS"))
-                printf("%s, %u others\n", points[point].name, others);
-            a_member_dies(point, others);
-        }
+    for (uint32_t others = least; others <= most && others + 2 < MOST; others++)
+        for (int point = 0; point < POINTS; point++)
+            for (int apart = 0; apart < 2; apart++)
+                for (int finishes = 0; finishes < 2; finishes++) {
+                    if (points[point].when == (apart ? SHARES : RINGS))
+                        continue;
+                    alarm(ALARM_S); /* a hang is a failure */
+                    if (getenv("TELL_POINTS"))
+                        fprintf(stderr, "%s, %u others, %s, %s\n",
+                                points[point].name, others,
+                                apart ? "apart" : "together",
+                                finishes ? "finishes" : "raises");
+                    a_member_dies(point, others, apart, finishes);
+                }
     return 0;
 }

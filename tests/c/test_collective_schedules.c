@@ -67,20 +67,17 @@ static int count_members(const struct schedule *schedule)
 static void come(struct schedule *schedule, struct member *member)
 {
     moo_group_options options = {
-        .host = schedule->hosts ? draw(schedule, 2) ? "a" : "b" : "",
         .transports = MOO_TRANSPORT_SHM | MOO_TRANSPORT_TCP};
-    struct ranks *ranks = &schedule->ranks;
+    uint32_t place = schedule->hosts ? draw(schedule, 2) : 0;
     memset(member, 0, sizeof *member);
-    CHECK(mooi_join_at(ranks->segment,
-                       moo_group_agent_bell(ranks->agent->group), 1,
-                       ranks->min_size, ranks->timeout, &options,
-                       &member->group) == MOO_OK);
+    CHECK(join_at(&schedule->ranks, place, &options, &member->group) ==
+          MOO_OK);
 }
 
 static void leave(struct schedule *schedule, struct member *member)
 {
     moo_group_leave(member->group);
-    moo_group_agent_look(schedule->ranks.agent->group);
+    world_look(schedule->ranks.world);
     if (member->work)
         moo_work_free(member->work);
     member->group = NULL;
@@ -169,6 +166,7 @@ static uint64_t play(uint32_t seed, bool hosts)
     struct schedule schedule = {.seed = seed, .hosts = hosts,
                                 .state = 0x9e3779b97f4a7c15ull * (seed + 1)};
     schedule.ranks = ranks_alone(LEAST, LEAST);
+    spread(&schedule.ranks, hosts ? 2 : 1);
     uint32_t between = 1 + draw(&schedule, 200);
     while (count_members(&schedule) < LEAST)
         event(&schedule);
@@ -177,7 +175,7 @@ static uint64_t play(uint32_t seed, bool hosts)
             event(&schedule);
         struct member *member = &schedule.members[draw(&schedule, MOST)];
         if (draw(&schedule, 2))
-            moo_group_agent_look(schedule.ranks.agent->group);
+            world_look(schedule.ranks.world);
         /* bursts, so that one gets ahead and another falls behind */
         for (uint32_t n = draw(&schedule, 8); n && member->group; n--)
             step(&schedule, member);

@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+import mooactor as moo
 from tests.computing import fonts as fonts
 from tests.computing import one_thread as one_thread
 from tests.marks import folder_needs
@@ -94,6 +95,14 @@ def refused(run: Callable[..., str]) -> Callable[..., str]:
         return line
 
     return refused
+
+
+def pids(kind: str, host: str | None = None) -> list[int]:
+    """The pids of the example's running actors of a class, here or on any host."""
+    rows = {row["name"]: row["actors"] for row in moo.hosts()}
+    chosen = rows.values() if host is None else [rows.get(host, ())]
+    running = [one for each in chosen for one in each if one["state"] == "running"]
+    return [one["pid"] for one in running if one["label"].startswith(kind)]
 
 
 def metrics(run_dir: Path) -> list[dict[str, str]]:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
 from types import ModuleType
@@ -19,13 +21,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import mooactor as moo
-from impala import SettingsError
+from impala import AllLearnersLost, SettingsError
 from mooactor.rl import RESTART, Supply, Unroll, fingerprint
 from tests.conftest import eventually
 from tests.examples.conftest import flags_of
 
 pytestmark = pytest.mark.usefixtures("session")
 STEPS, BATCH = 6, 8
+_numbers = itertools.count()
 
 
 def plain_plan(impala: ModuleType, **settings: Any) -> Any:
@@ -34,10 +37,19 @@ def plain_plan(impala: ModuleType, **settings: Any) -> Any:
     return impala.make_plan(impala.read_config(flags_of(base | settings)))
 
 
-def alone(plan: Any) -> Any:
-    """The same plan with one learner, which has the whole batch."""
-    layout = replace(plan.layout, learners=1, local_batch=plan.config.batch)
-    return replace(plan, layout=layout)
+@pytest.fixture
+def alone(impala: ModuleType) -> Iterator[Callable[[Any], Any]]:
+    """``alone(plan)`` is a learner that has the whole batch, in a group of its own."""
+    with ExitStack() as groups:
+
+        def alone(plan: Any) -> Any:
+            layout = replace(plan.layout, learners=1, local_batch=plan.config.batch)
+            name = f"alone-{next(_numbers)}"
+            learner = impala.Learner(replace(plan, layout=layout, name=name), 0)
+            groups.callback(learner.join().group.leave)
+            return learner
+
+        yield alone
 
 
 def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -167,12 +179,12 @@ def test_games_differ_between_actors_their_halves_and_their_incarnations(
 
 @pytest.mark.slow
 def test_two_learners_equal_one_with_the_doubled_batch(
-    impala: ModuleType, spawn: Callable[..., Any]
+    impala: ModuleType, spawn: Callable[..., Any], alone: Callable[[Any], Any]
 ) -> None:
-    plan = plain_plan(impala, optimizer="rmsprop", total_steps=10_000)
+    settings = {"optimizer": "rmsprop", "total_steps": 10_000, "deterministic": True}
+    plan = plain_plan(impala, **settings)
     pair = [spawn(impala.Learner, plan, rank) for rank in range(2)]
-    moo.get([moo.submit(learner.join) for learner in pair])
-    single = impala.Learner(alone(plan), 0)
+    single = alone(plan)
     half = BATCH // 2
     for update in range(4):
         batch = random_batch(plan, update)
@@ -187,65 +199,105 @@ def test_two_learners_equal_one_with_the_doubled_batch(
 
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
-def test_a_learner_goes_on_from_its_state(impala: ModuleType, optimizer: str) -> None:
-    plan = alone(plain_plan(impala, optimizer=optimizer, total_steps=10_000))
-    learner, other = (impala.Learner(plan, index) for index in range(2))
+def test_a_learner_goes_on_from_its_state(
+    impala: ModuleType, alone: Callable[[Any], Any], optimizer: str
+) -> None:
+    plan = plain_plan(impala, optimizer=optimizer, total_steps=10_000)
+    learner = alone(plan)
     for update in range(3):
         learner.learn(random_batch(plan, update))
+    other = impala.Learner(replace(plan, name="other", layout=learner.plan.layout), 0)
     other.load(deepcopy(learner.state()))  # as a checkpoint would
     for each in (learner, other):
         each.learn(random_batch(plan, 9))
     assert fingerprint(learner.weights()) == fingerprint(other.weights())
+    assert (other.version, other.steps) == (4, 4 * BATCH * plan.config.unroll)
+    other.join().group.leave()
 
 
-def test_the_learning_rate_falls_to_zero(impala: ModuleType) -> None:
+def test_a_learner_refuses_to_begin_anew_when_all_others_are_gone(
+    impala: ModuleType, alone: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(AllLearnersLost, match="of update 3 are lost; --resume goes"):
+        alone(plain_plan(impala)).train(3, 4)
+
+
+def test_a_virtual_batch_is_the_sum_of_several_batches(
+    impala: ModuleType, alone: Callable[[Any], Any]
+) -> None:
+    one = alone(plain_plan(impala, batch=2 * BATCH))
+    two = alone(plain_plan(impala, virtual_batch_size=2 * BATCH))
+    batch = random_batch(one.plan, 0, 2 * BATCH)
+    one.learn(batch)
+    two.learn(batch.columns(0, BATCH))
+    assert (one.version, two.version) == (1, 0)
+    two.learn(batch.columns(BATCH, 2 * BATCH))
+    assert (one.version, two.version) == (1, 1)
+    assert one.steps == two.steps == 2 * BATCH * STEPS
+    for name, value in one.weights().items():
+        torch.testing.assert_close(two.weights()[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_the_learning_rate_falls_to_zero(
+    impala: ModuleType, alone: Callable[[Any], Any]
+) -> None:
     plan = plain_plan(impala, total_steps=4 * STEPS * BATCH, lr=1e-3)
-    learner = impala.Learner(alone(plan), 0)
-    rates = [learner.learn(random_batch(plan, 0))[0]["lr"] for _ in range(5)]
+    learner = alone(plan)
+    for _ in range(5):
+        learner.learn(random_batch(plan, 0))
+    rates = learner.meter.values("lr").tolist()
     assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4, 0.0])
 
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
 def test_a_gradient_that_is_not_finite_changes_nothing_and_ends_the_run(
-    impala: ModuleType, optimizer: str
+    impala: ModuleType, alone: Callable[[Any], Any], optimizer: str
 ) -> None:
-    """Also where a GPU steps without waiting, which works on the CPU, too."""
-    plan = alone(plain_plan(impala, optimizer=optimizer))
-    learner, gpu = (impala.Learner(plan, index) for index in range(2))
-    gpu.device = torch.device("cuda")
+    plan = plain_plan(impala, optimizer=optimizer)
+    learner = alone(plan)
     bad = random_batch(plan, 1)
     bad.rewards[2, 3] = torch.nan
     for batch in (random_batch(plan, 0), bad, random_batch(plan, 2)):
         if batch is bad:  # and the next one, which is finite, changes nothing, either
             before = deepcopy(learner.state())
-        for each in (learner, gpu):
-            each.meter.add(each.learn(batch)[0])
-        assert fingerprint(gpu.weights()) == fingerprint(learner.weights())
+        learner.learn(batch)
     after = learner.state()
     assert fingerprint(after["network"]) == fingerprint(before["network"])
     torch.testing.assert_close(
         after["optimizer"]["state"], before["optimizer"]["state"], rtol=0, atol=0
     )
-    for each in (learner, gpu):
-        with pytest.raises(FloatingPointError, match="the gradient of update 2 is not"):
-            each._report()
+    with pytest.raises(FloatingPointError, match="the gradient of update 2 is not"):
+        learner._report()
 
 
-def test_a_gradient_is_clipped_to_a_norm_unless_that_is_0(impala: ModuleType) -> None:
-    norms = []
+def test_a_gradient_is_clipped_to_a_norm_unless_that_is_0(
+    impala: ModuleType, alone: Callable[[Any], Any]
+) -> None:
+    norms: list[Tensor] = []
     for clip_norm in (0.0, 1.0, 1e9):
-        plan = alone(plain_plan(impala, clip_norm=clip_norm))
-        learner = impala.Learner(plan, 0)
-        facts, _ = learner.learn(random_batch(plan, 0))
-        norms.append(float(learner.gradients.norm()))
+        plan = plain_plan(impala, clip_norm=clip_norm)
+        learner = alone(plan)
+        parameters = list(learner.network.parameters())
+        learner.optimizer.register_step_pre_hook(
+            lambda *_, own=parameters: norms.append(
+                torch.nn.utils.get_total_norm([one.grad for one in own])
+            )
+        )
+        learner.learn(random_batch(plan, 0))
+    network = plan.network()
+    impala.impala_loss(network, random_batch(plan, 0), plan.config)[0].backward()
+    whole = torch.nn.utils.get_total_norm([one.grad for one in network.parameters()])
+    assert norms[0].item() == pytest.approx(whole.item(), rel=1e-4)
     assert norms[1] == pytest.approx(1.0)
-    assert norms[0] == norms[2] == facts["grad_norm"] > 1.0
+    assert norms[0] == norms[2] == learner.meter.values("grad_norm")[0] > 1.0
 
 
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"batch": 7}, "--batch 7 does not split over 2 learners"),
+        ({"batch": 1}, "--batch 1 is too small for 2 learners"),
+        ({"virtual_batch_size": 12}, "--virtual-batch-size 12: it must be a multiple"),
+        ({"virtual_batch_size": 72}, "--virtual-batch-size 72: .*at most 16 times"),
         ({"unroll": 0}, "--unroll 0: it must be at least 1"),
         ({"lr": float("nan")}, "--lr nan: it must be at least 0"),
         ({"eval_games": 0}, "--eval-games 0: it must be at least 1"),

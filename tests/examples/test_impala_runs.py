@@ -18,9 +18,10 @@ import pytest
 from PIL import Image
 
 import mooactor as moo
-from impala import Display, Run, flatten
+from impala import AllLearnersLost, Display, Run, flatten
 from impala.settings import flag
 from mooactor.rl import load_checkpoint
+from tests.examples.assassin import Assassin
 from tests.examples.conftest import flags_of, metrics
 from tests.marks import slow, soak
 from tests.processes import Process
@@ -128,6 +129,33 @@ def test_what_a_checkpoint_counts_is_in_the_metrics_when_it_is_saved(
     assert len(saves) > 2
     for steps, written in saves:
         assert written[-1] == steps and len(written) == len(set(written))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_killed_learner_is_replaced_and_gets_the_weights_of_the_other(
+    impala: ModuleType,
+    runtime: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(impala, "REPORT_PERIOD_S", 0.2)
+    interrupted = threading.Event()
+    assassin = Assassin(2, 2, interrupted)
+    settings = TINY | {"total_steps": 10**9}
+    progress = train(impala, tmp_path, settings, assassin, interrupted)
+    assassin.check(load_checkpoint(tmp_path), progress.steps)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_run_whose_only_learner_is_lost_ends_and_says_how_to_go_on(
+    impala: ModuleType, runtime: None, tmp_path: Path
+) -> None:
+    assassin = Assassin(1, 1, threading.Event())
+    settings = TINY | {"learners": 1, "total_steps": 10**9}
+    with pytest.raises(AllLearnersLost, match="are lost; --resume goes on from"):
+        train(impala, tmp_path, settings, assassin)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from impala import (
     SupplySettings,
     choose_layout,
 )
-from impala.layout import spread_actors
+from impala.layout import spread
 
 FLOW = SupplySettings()
 
@@ -25,7 +25,7 @@ FLOW = SupplySettings()
 def test_what_is_learned_is_the_same_on_any_number_of_cores() -> None:
     for cores, batch in itertools.product([1, 2, 3, 12, 16, 64, 256], [8, 32]):
         layout = choose_layout(LayoutSettings(), batch, FLOW, cores=cores, gpus=0)
-        assert layout.learners * layout.local_batch == batch
+        assert layout.learners * layout.local_batch == batch  # no round without update
         assert layout.in_flight * layout.envs_per_actor <= FLOW.lag * batch
         assert layout.actors == min(cores, FLOW.lag * batch)
         assert layout.in_flight >= layout.actors  # all of them have work
@@ -49,8 +49,8 @@ def test_each_gpu_has_a_learner_with_an_equal_part_unless_the_cpu_is_asked_for()
     assert str(layout) == "4 cores: 4 actors of 8 environments, 4 learners on cpu"
 
 
-def host(name: str, cpus: float) -> dict[str, Any]:
-    return {"name": name, "cpus": cpus}
+def host(name: str, cpus: float, gpus: int = 0) -> dict[str, Any]:
+    return {"name": name, "cpus": cpus, "gpus": gpus}
 
 
 def test_several_hosts_have_the_actors_of_one_machine_with_all_their_cores() -> None:
@@ -58,10 +58,24 @@ def test_several_hosts_have_the_actors_of_one_machine_with_all_their_cores() -> 
     layout = choose_layout(LayoutSettings(), 8, FLOW, cores=4, gpus=0, hosts=hosts)
     alone = choose_layout(LayoutSettings(learners=1), 8, FLOW, cores=32, gpus=0)
     assert layout.decided() == alone.decided()  # as many learners as the driver's allow
-    assert layout.learner_host == "b"
+    assert (layout.home, set(layout.learner_hosts)) == ("b", {"b"})
     assert Counter(layout.actor_hosts) == {"b": 4, "a": 16, "c": 12}
-    assert [layout.host_of(actor) for actor in (0, 4, 31)] == ["b", "a", "c"]
+    assert [layout.actor_hosts[actor] for actor in (0, 4, 31)] == ["b", "a", "c"]
     assert str(layout).startswith("32 cores on 3 hosts: 32 actors of 1 environments")
+
+
+def test_learners_that_are_asked_for_are_spread_over_the_hosts() -> None:
+    hosts = [host("b", 2, 1), host("a", 2, 0), host("c", 2, 4)]
+    for asked, gpus, expected, local_batch in (
+        ({"learners": 3, "device": "cpu"}, 0, ("b", "a", "c"), 2),
+        ({"learners": 4, "device": "cpu"}, 0, ("b", "b", "a", "c"), 2),
+        ({"learners": 5}, 1, ("b", "c", "c", "c", "c"), 1),
+        ({}, 1, ("b",), 8),
+    ):
+        settings = LayoutSettings(**asked)  # type: ignore[arg-type]
+        layout = choose_layout(settings, 8, FLOW, cores=2, gpus=gpus, hosts=hosts)
+        assert layout.learner_hosts == expected
+        assert (layout.home, layout.local_batch) == ("b", local_batch)
 
 
 def test_actors_go_where_each_has_most_cores() -> None:
@@ -73,10 +87,10 @@ def test_actors_go_where_each_has_most_cores() -> None:
         ((0, 2), 3, (0, 3)),
     ):
         rows = [host(name, one) for name, one in zip("abc", cpus, strict=False)]
-        counts = Counter(spread_actors(rows, actors))
+        counts = Counter(spread(rows, actors))
         assert tuple(counts[row["name"]] for row in rows) == expected
     with pytest.raises(SettingsError, match="no host offers CPUs: start one with"):
-        spread_actors([host("a", 0), host("b", 0)], 1)
+        spread([host("a", 0), host("b", 0)], 1)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +99,8 @@ def test_actors_go_where_each_has_most_cores() -> None:
         ({"learners": 4}, {}, 2, "--learners 4: each needs a GPU of its own"),
         ({"learners": 4}, {}, 1, "--learners 4: .*choose --device cpu"),
         ({"device": "cuda"}, {}, 0, "--device cuda, but torch sees no GPU here"),
-        ({"learners": 3}, {}, 0, "--batch 8 does not split over 3 learners"),
+        ({"learners": 9}, {}, 0, "--batch 8 is too small for 9 learners"),
+        ({"learners": 3}, {"deterministic": True}, 0, "does not split over 3 learners"),
         ({"envs_per_actor": 65}, {}, 0, "--envs-per-actor 65: one call brings more"),
         ({}, {"lag": 60}, 0, "--lag 60 with --max-lag 50"),
         (
@@ -132,8 +147,8 @@ def test_one_host_of_a_cluster_is_as_one_machine_unless_others_may_join() -> Non
     one = {"cores": 2, "gpus": 0, "hosts": [host("a", 2)]}
     layout = choose_layout(LayoutSettings(), 8, FLOW, **one)
     assert layout == choose_layout(LayoutSettings(), 8, FLOW, cores=2, gpus=0)
-    assert layout.host_of(0) == "" and layout.learner_host == ""
+    assert not (layout.home or layout.actor_hosts or layout.learner_hosts)
     joined = LayoutSettings(connect="tcp://a:4431")
     layout = choose_layout(joined, 8, FLOW, **one)
-    assert layout.actor_hosts == ("a", "a") and layout.learner_host == "a"
+    assert (layout.actor_hosts, layout.home) == (("a", "a"), "a")
     assert str(layout).startswith("2 cores on 1 host: 2 actors")

@@ -18,7 +18,7 @@ def report(
 ) -> LearnerReport:
     means = {"loss": 2.0, "entropy": float(version)}
     counts = BatcherCounts(episodes=[Episode(3.0, 10), Episode(5.0, 20)], **taken)
-    return LearnerReport(version, steps, digest, means, counts)
+    return LearnerReport(version, steps, 2, False, digest, means, counts)
 
 
 def test_a_row_is_made_of_what_all_learners_report() -> None:
@@ -30,7 +30,7 @@ def test_a_row_is_made_of_what_all_learners_report() -> None:
     assert list(row) == [
         *("step", "played", "frames", "wall_s", "steps_per_s", "frames_per_s"),
         *("episode_return", "episode_length", "episodes", *SUMMED, *AVERAGED),
-        *("policy_lag_max", "lost_calls", "dropped", "weights"),
+        *("policy_lag_max", "lost_calls", "dropped", "learners", "weights"),
     ]
     assert (row["step"], row["frames"], row["played"]) == (160, 640, 170)
     assert (row["loss"], row["entropy"], row["queue"]) == (4.0, 1.5, 7.0)
@@ -68,6 +68,12 @@ def test_counts_go_on_where_they_were_saved() -> None:
     assert (row["played"], row["lost_calls"]) == (160, 3)
     assert 100.0 <= float(row["wall_s"]) < 200.0
     assert str(second).startswith("320 steps (1,280 frames) in 100 s, ")
+
+
+def test_one_that_came_late_counts_with_what_it_took() -> None:
+    progress = Progress(1, SUMMED, AVERAGED)
+    row = progress.add([report(2, 20, "new", played=5), report(1, 10, "old", played=3)])
+    assert (row["step"], row["played"], row["weights"]) == (20, 8, "new")
 
 
 def test_learners_that_differ_end_the_run() -> None:

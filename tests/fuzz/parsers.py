@@ -27,7 +27,7 @@ from mooactor.control.messages import Malformed, encode
 from mooactor.control.reliable import Violation
 from mooactor.host import addresses, members
 from mooactor.host.members import Members, Row
-from mooactor.host.protocol import OverLine, Refused
+from mooactor.host.protocol import GroupFrame, OverLine, Refused
 from mooactor.process import parcel
 from mooactor.process.environment import Place
 from mooactor.process.exits import ExitRecord
@@ -226,7 +226,8 @@ FIELDS: dict[str, Any] = {"number": 1, "id": 1 << 16, "why": "", "note": "no"}
 WHOLE = [
     encode(Spawn(1 << 16, "A", b"h", place=Place(b"/", [b"/a"]), policy=Restart())),
     encode(Died(1 << 16, 0, ExitRecord.follows("link", "b", ExitRecord("exit", 3)))),
-    encode(OverLine(1, b"said", False, ("g", 4096), [b"x"])),
+    encode(OverLine(1, b"said", False, 7, [b"x"])),
+    encode(GroupFrame(7, bytes(40))),
     encode(Members([b"row"], loads=[1.5])),
 ]
 PARCEL = struct.pack("<QQQQ", 8, 2, 100, 7) + b"pickled." + bytes(300)

@@ -6,15 +6,11 @@ from __future__ import annotations
 import os
 import sys
 import types
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 import mooactor as moo
 from mooactor.control.node import Node
-from mooactor.process.current import current_runtime
-from tests.conftest import eventually
 from tests.host.where import Where, on
 from tests.marks import binds_cores
 
@@ -116,41 +112,3 @@ def test_a_malformed_message_of_a_member_ends_its_own_channel_only(joined):
         finally:
             node.close()
     assert kept.pid() == before
-
-
-# -- learner groups, whose members are on one host -------------------------------
-
-
-@moo.actor(max_concurrency=2)
-class Joins:
-    """Joins learner groups of two, one at a time."""
-
-    def join(self, name):
-        self.group = moo.LearnerGroup(name, min_size=2)
-        return self.group.size
-
-    def total(self):
-        values = np.ones(1000, np.float32)
-        self.group.allreduce([values], op="sum").wait()
-        return float(values.sum())
-
-    def waits(self):
-        """Whether it has the group's memory, waits for others, and has not heard that
-        one was refused."""
-        has_memory = "mooactor-group" in Path("/proc/self/maps").read_text()
-        return has_memory and len(current_runtime().agent._refusals) > 0
-
-
-def test_all_members_on_two_hosts_hear_that_and_may_form_on_one(joined):
-    first, second = [moo.on(Joins, host=one).spawn() for one in "ab"]
-    waiting = first.join.remote("on both")
-    assert eventually(first.waits)
-    for ref in (waiting, second.join.remote("on both")):
-        # Nobody's patience has ended: that is another error.
-        with pytest.raises(moo.PlacementError, match="members on host a already"):
-            ref.get()
-
-    group = moo.Group([first, moo.on(Joins, host="a").spawn()])
-
-    assert group.call(Joins.join, "on a").get() == [2, 2]
-    assert group.call(Joins.total).get() == [2000.0, 2000.0]

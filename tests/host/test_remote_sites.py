@@ -11,10 +11,21 @@ from typing import Any
 import pytest
 
 from mooactor.control.messages import Unsendable, encode
-from mooactor.host import lifetimes
+from mooactor.host import groups, lifetimes
 from mooactor.host.logs import prefix_of
 from mooactor.host.output import MOST_LINES, TAIL_LINES
-from mooactor.host.protocol import Closed, Denied, Dying, Exited, Kill, Leave, Start
+from mooactor.host.protocol import (
+    Closed,
+    Denied,
+    Dying,
+    Exited,
+    GroupClosed,
+    GroupFrame,
+    Kill,
+    Leave,
+    OverLine,
+    Start,
+)
 from mooactor.host.resources import Devices
 from mooactor.host.site import End
 from mooactor.process import protocol
@@ -145,6 +156,10 @@ MALFORMED: list[Any] = [
     {**PRINTED, "prefix": b"x" * (17 << 20)},
     {**PRINTED, "stream": 3},
     {**PRINTED, "more": 1},
+    {"type": "GroupFrame", "place": 0, "frame": b"x"},
+    {"type": "GroupFrame", "place": 1, "frame": b""},
+    {"type": "GroupFrame", "place": 1, "frame": bytes((1 << 14) + 1)},
+    {"type": "GroupClosed", "place": 1},
     {"type": "Announce", "row": b""},
     {},
     7,
@@ -176,6 +191,75 @@ def test_the_end_of_a_process_has_all_that_its_host_tells_of_it(lone: LoneHome) 
         assert (record.kind, record.signal) == (kind, 9)
         assert list(record.stderr) == words
     assert not lone.site("b").closed
+
+
+# -- learner groups --------------------------------------------------------------------
+
+
+def place_of(lone: LoneHome, actor: Any, host: str, share: str | None = "") -> int:
+    """The number of the place in which the actor joins group "g"."""
+    lone.says(host, actor, protocol.Segment("g", share, rid=7))
+    (*_, last) = lone.wire(host).of(OverLine)
+    assert last.number == actor.process.line.number
+    assert last.segment is not None
+    return last.segment
+
+
+def test_members_of_one_host_have_a_place_in_common_that_no_other_has(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("bc")
+    first, second, other = (
+        lone.spawn(number, host=host) for number, host in ((1, "b"), (2, "b"), (3, "c"))
+    )
+    for host, actor in (("b", first), ("b", second), ("c", other)):
+        lone.born(host, actor)
+    places = [
+        place_of(lone, first, "b"),
+        place_of(lone, second, "b"),
+        place_of(lone, other, "c"),
+        place_of(lone, first, "b", "another machine"),
+        place_of(lone, first, "b", None),
+        place_of(lone, second, "b", None),
+        place_of(lone, first, "b", None),
+    ]
+    assert places == [1, 1, 2, 3, 4, 5, 4]
+    lone.lose("b")
+    lone.spawn(4, host="b")
+    late = lone.home.actors[4 << 16]
+    lone.born("b", late)
+    assert place_of(lone, late, "b") == 6  # the numbers of lost places stay theirs
+
+
+def test_a_frame_that_is_none_ends_the_session_on_its_host_unless_it_is_stale(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("bc")
+    there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
+    lone.born("b", there)
+    lone.born("c", elsewhere)
+    place = place_of(lone, there, "b")
+    for host, number in (("b", place + 1), ("c", place)):  # nobody's, another host's
+        lone.hear(host, GroupFrame(number, b"no frame"))
+        assert not lone.site(host).closed
+    part = lone.site("b")
+    lone.hear("b", GroupFrame(place, b"no frame"))
+    assert part.closed
+    assert "cannot be acted on" in lone.died()[there.id].note
+    assert elsewhere.process is not None
+
+
+def test_a_members_own_place_is_given_back_after_its_end(
+    lone: LoneHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "_LINGER_S", 0.01)
+    actor = lone.spawn(1)
+    lone.born("b", actor)
+    own, _ = place_of(lone, actor, "b", None), place_of(lone, actor, "b")
+    lone.hear("b", Dying(actor.process.line.number))
+    lone.exits("b", actor)
+    wait_for(lone, lambda: lone.wire("b").of(GroupClosed))
+    assert lone.wire("b").of(GroupClosed) == [GroupClosed(own)]
 
 
 # -- places that are reserved ----------------------------------------------------------

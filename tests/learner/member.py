@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 import mooactor as moo
 from mooactor.learner import LearnerGroup
+from tests.conftest import eventually
 
 
 def input_of(rank: int, elements: int, dtype: str) -> Any:
@@ -27,10 +30,15 @@ class Member:
         self.group: LearnerGroup | None = None
 
     def join(
-        self, name: str, min_size: int, size: int = 0, timeout: float = 60.0
+        self,
+        name: str,
+        min_size: int,
+        size: int = 0,
+        timeout: float = 60.0,
+        on_loss: Any = "raise",
     ) -> int:
         """Join, and return when `size` members are in and all of them know it."""
-        self.group = LearnerGroup(name, min_size, timeout=timeout)
+        self.group = LearnerGroup(name, min_size, on_loss=on_loss, timeout=timeout)
         seen = 0
         while seen < size:
             seen = self.group.size
@@ -47,6 +55,10 @@ class Member:
 
     def pid(self) -> int:
         return os.getpid()
+
+    def host(self) -> str:
+        """Where it is, in a cluster of tests.clusters."""
+        return os.environ["MOOACTOR_HOST_ID"]
 
     def ask(self, name: str) -> Any:
         """An attribute of the group, called if it can be."""
@@ -78,6 +90,22 @@ class Member:
             seen.append(float(array[0]))
         return seen
 
+    def reduce_while(self, more: int, elements: int) -> list[tuple[float, list[int]]]:
+        """Sums of ones, and the process ids of those that took part, until `more`
+        have come after the group has shrunk."""
+        assert self.group is not None
+        seen: list[tuple[float, list[int]]] = []
+        size = self.group.size
+        while more:
+            array = np.ones(elements, np.float32)
+            work = self.group.allreduce(array, op="sum")
+            work.wait()
+            assert (array == array[0]).all()
+            ids = [member.process_id for member in work.participants]
+            seen.append((float(array[0]), ids))
+            more -= len(ids) < size
+        return seen
+
     def reduce_until_lost(self, elements: int) -> tuple[int, int, int]:
         """How many reductions succeeded, and which rank died when."""
         assert self.group is not None
@@ -87,3 +115,34 @@ class Member:
             except moo.PeerLost as lost:
                 return count, lost.rank, lost.epoch
         raise AssertionError
+
+
+_numbers = itertools.count()
+Placed = Callable[..., moo.Group[Any]]
+
+
+@contextlib.contextmanager
+def placed() -> Iterator[Placed]:
+    """``make("abd", min_size=3)``: one member on each of these hosts of the session, in
+    one group, in rank order. All actors of the session are gone in the end."""
+
+    def make(
+        hosts: str,
+        min_size: int | None = None,
+        timeout: float = 60.0,
+        on_loss: str = "raise",
+    ) -> moo.Group[Any]:
+        made = [moo.on(Member, host=host).spawn() for host in hosts]
+        name, size = f"placed-{next(_numbers)}", len(made)
+        how = (name, min_size or size, size, timeout, on_loss)
+        refs = [one.join.remote(*how) for one in made]  # type: ignore[attr-defined]
+        ranks = moo.get(refs, timeout=60.0)
+        return moo.Group([made[ranks.index(rank)] for rank in range(size)])
+
+    try:
+        yield make
+    finally:
+        for actor in moo.actors():
+            with contextlib.suppress(moo.ActorUnavailable):
+                moo.kill(actor.handle)
+        assert eventually(lambda: moo.actors() == [])

@@ -15,6 +15,7 @@ import pytest
 import mooactor as moo
 
 torch = pytest.importorskip("torch")
+accumulator = pytest.importorskip("mooactor.learner.accumulator")
 nn = torch.nn
 
 _names = (f"accumulated-{n}" for n in itertools.count())
@@ -36,8 +37,19 @@ def loss_of(model: Any, x: Any) -> Any:
 class Learner:
     """A member. Its contribution to round n are `count` samples of seed (rank, n)."""
 
-    def join(self, name: str, size: int, version: int = 0, **options: Any) -> int:
-        self.group = moo.LearnerGroup(name, min_size=size)
+    def join(
+        self,
+        name: str,
+        size: int,
+        version: int = 0,
+        on_loss: Any = "raise",
+        late: bool = False,
+        **options: Any,
+    ) -> int:
+        """`late`: a snapshot comes when the others have made eight more steps."""
+        if late:
+            accumulator._Arrival.done = lambda self: False
+        self.group = moo.LearnerGroup(name, min_size=size, on_loss=on_loss)
         self.model = network()
         if self.group.rank or version:
             for parameter in self.model.parameters():
@@ -98,14 +110,15 @@ class Learner:
     def train_to(
         self, version: int, present: Sequence[int] = (), gone: Sequence[int] = ()
     ) -> list[str]:
-        """Train until `version`, and until these processes are members or are not. The
-        warnings meanwhile."""
+        """Train until `version`, and until these processes are members, all of them
+        with the state, or are not. The warnings meanwhile."""
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             for step in self.accumulator:
                 pids = {member.pid for member in self.group.members()}
                 as_wanted = pids.issuperset(present) and pids.isdisjoint(gone)
-                if step.version >= version and as_wanted:
+                fetching = self.accumulator.stats()["fetching"]
+                if step.version >= version and as_wanted and not fetching:
                     break
                 self.contribute(step, 4)
         return [str(warning.message) for warning in said]
@@ -120,6 +133,9 @@ class Learner:
     def state(self) -> tuple[list[float], dict[str, int], dict[str, int]]:
         values = [float(p.detach().double().sum()) for p in self.model.parameters()]
         return values, self.accumulator.stats(), self.own
+
+    def offers(self) -> bool:
+        return self.accumulator._offer is not None
 
     def pid(self) -> int:
         return os.getpid()
@@ -192,15 +208,16 @@ def test_a_member_that_skips_takes_part_and_stale_gradients_are_dropped(
     assert (stats["updates"], stats["stale"]) == (3, 0)
 
 
+@pytest.mark.parametrize("slow", [False, True])
 def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
-    learners: Any, spawn: Any
+    learners: Any, spawn: Any, slow: bool
 ) -> None:
     name = next(_names)
     members = learners(2, name, batch=8)
     members.call(Learner.train, 3, 4).get()
     late = spawn(Learner)
     going = members.call(Learner.train_to, 40, [late.pid()])
-    joined = late.join.remote(name, 2, batch=8)
+    joined = late.join.remote(name, 2, late=slow, batch=8)
     assert joined.get() == 2
     late.train_to(40)
     going.get()
@@ -210,6 +227,7 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     assert stats["version"] >= 40 and own == {"updates": stats["version"]}
     assert [state[1]["received"] for state in states] == [0, 1, 1]
     assert states[2][2] == own  # the program's own state came along, and was counted on
+    assert not any(members.call(Learner.offers).get())
 
     newer = spawn(Learner)
     joined = newer.join.remote(name, 2, version=10**6, batch=8)
@@ -223,17 +241,18 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     assert states[0][0][0] > 10**5  # its weights were the checkpoint's
 
 
+@pytest.mark.parametrize("on_loss", ["raise", "finish"])
 def test_deaths_and_newcomers_leave_all_members_equal(
-    learners: Any, spawn: Any
+    learners: Any, spawn: Any, on_loss: str
 ) -> None:
-    name = next(_names)
-    members = list(learners(3, name, batch=8))
+    name, how = next(_names), {"batch": 8, "on_loss": on_loss}
+    members = list(learners(3, name, **how))
     for turn in range(3):
         goal = 30 * (turn + 1)
         late, victim = spawn(Learner), members[1]
         change = [late.pid()], [victim.pid()]
         going = [member.train_to.remote(goal, *change) for member in members]
-        joined = late.join.remote(name, 3, batch=8)
+        joined = late.join.remote(name, 3, **how)
         moo.kill(members.pop(1))
         assert isinstance(going.pop(1).exception(timeout=60), moo.ActorDied)
         joined.get(timeout=60)

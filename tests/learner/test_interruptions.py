@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,8 +13,9 @@ import numpy as np
 import pytest
 
 import mooactor as moo
-from mooactor.tensors.collective import GroupAgent, SharedGroup, segment_bytes
+from mooactor.tensors.collective import SharedGroup
 from tests.interruptions import Point
+from tests.learner.places import LoneAgent
 
 SIGNALS = 40  # of each operation
 _MANY = 1 << 30
@@ -92,20 +92,18 @@ def test_a_handler_may_queue_and_wait_for_what_its_program_waits_for(
 
 def test_an_interrupted_member_has_not_joined() -> None:
     def run(point: Point) -> None:
-        segment = os.memfd_create("interrupted")
-        os.ftruncate(segment, segment_bytes())
-        agent = GroupAgent(segment)
+        agent = LoneAgent()
+        segment, bell = agent.memory()
         joined: list[SharedGroup] = []
 
         def join() -> None:
-            joined.append(SharedGroup(segment, agent.bell, 1, 1, 20.0))
+            joined.append(SharedGroup(segment, bell, 1, 1, 20.0))
 
         point.interrupt(join)
         for group in joined:
             group.leave()
-        later = SharedGroup(segment, agent.bell, 2, 1, 20.0)
-        os.close(segment)
-        agent.look()
+        later = SharedGroup(segment, bell, 2, 1, 20.0)
+        agent.serve()
         assert later.ready(0.0), point.where  # the other would have to let it in
         assert later.describe().size == 1
         later.leave()

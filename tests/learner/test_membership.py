@@ -53,7 +53,9 @@ def _disagree(group: Any, how: str) -> str:
     return "no error"
 
 
-def test_a_mismatch_is_the_same_clear_error_on_all_ranks(members: Any) -> None:
+def test_a_mismatch_is_the_same_clear_error_on_all_ranks(
+    members: Any, medium: dict[str, str]
+) -> None:
     size = 3
     group = members(size)
     for how in (
@@ -61,8 +63,9 @@ def test_a_mismatch_is_the_same_clear_error_on_all_ranks(members: Any) -> None:
     ):
         errors = group.run.call(_disagree, how).get()
         texts = {error.partition(": ")[2] for error in errors}
-        assert len(texts) == 1
-        assert "rank 0 called" in texts.pop()
+        # Between hosts each may name another member beside the odd one.
+        assert len(texts) <= (2 if medium else 1)
+        assert all(" called " in text and "rank 2 called" in text for text in texts)
         group.call(Member.barrier).get()  # and all is well again
         sums = group.call(Member.reduce_often, 4, 2).get()
         assert sums == [[float(size)] * 2] * size
@@ -112,10 +115,12 @@ def test_a_stopped_member_is_waited_for(members: Any) -> None:
     assert moo.get(refs) == [[3.0] * 300] * 3
 
 
-def test_a_newcomer_gets_what_the_others_have(members: Any, spawn: Any) -> None:
+def test_a_newcomer_gets_what_the_others_have(
+    members: Any, medium: Any, spawn: Any
+) -> None:
     group = members(2)
     name = group[0].ask("name")
-    newcomer = spawn(Member)
+    newcomer = spawn(moo.on(Member, env=medium))
     joined = newcomer.join.remote(name, 2)
     while group.run.call(_step).get()[0] == 2:
         pass
@@ -161,7 +166,9 @@ def test_a_broadcast_tells_that_ranks_have_changed(members: Any) -> None:
         assert lost.value.rank == 0
 
 
-def test_below_min_size_the_rest_wait_for_a_newcomer(members: Any, spawn: Any) -> None:
+def test_below_min_size_the_rest_wait_for_a_newcomer(
+    members: Any, medium: Any, spawn: Any
+) -> None:
     group = members(2)
     pids = group.call(Member.pid).get()
     ref = group[0].barrier.remote()
@@ -171,7 +178,7 @@ def test_below_min_size_the_rest_wait_for_a_newcomer(members: Any, spawn: Any) -
     assert lost.value.rank == 1 and lost.value.epoch >= 2
     name = group[0].ask("name")
     ref = group[0].barrier.remote()
-    newcomer = spawn(Member)
+    newcomer = spawn(moo.on(Member, env=medium))
     newcomer.join(name, 2)
     newcomer.barrier()
     ref.get()

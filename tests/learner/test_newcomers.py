@@ -54,7 +54,11 @@ def test_who_cannot_be_let_in_is_told_why_the_barriers_fail(no_session: None) ->
             moo.kill(member)
 
 
-def test_it_is_the_last_barrier_that_counts(members: Any) -> None:
+def test_it_is_the_last_barrier_that_counts(
+    members: Any, medium: dict[str, str]
+) -> None:
+    if medium:
+        pytest.skip("alone on its host, it does not know how others' barriers end")
     group = members(2)
     name = group[0].ask("name")
     late: Any = moo.spawn(Member)

@@ -69,11 +69,14 @@ def _let_in(group: Any) -> int:
     return int(group.size)
 
 
-def test_newcomers_enter_at_such_a_barrier(members: Any, spawn: Any) -> None:
+def test_newcomers_enter_at_such_a_barrier(
+    members: Any, medium: Any, spawn: Any
+) -> None:
+    import mooactor as moo
     from tests.learner.member import Member
 
     group = members(2)
-    newcomer = spawn(Member)
+    newcomer = spawn(moo.on(Member, env=medium))
     joined = newcomer.join.remote(group[0].ask("name"), 2)
     while group.run.call(_let_in).get() == [2, 2]:
         pass

@@ -44,6 +44,20 @@ static void number(struct walk *walk, uint64_t *value, size_t bytes,
         (FIELD_) = (__typeof__(FIELD_))value_; \
     } while (0)
 
+static void raw(struct walk *walk, void *bytes, size_t length)
+{
+    uint8_t *byte = bytes;
+    for (size_t i = 0; i < length; i++)
+        FIELD(walk, byte[i], 1, 0);
+}
+
+/* Text of `room` bytes, of which the last is zero. */
+static void text(struct walk *walk, char *bytes, size_t room)
+{
+    raw(walk, bytes, room);
+    walk->bad |= bytes[room - 1] != 0;
+}
+
 static void member(struct walk *walk, struct mooi_member *member)
 {
     FIELD(walk, member->host, 4, 0);
@@ -54,8 +68,37 @@ static void member(struct walk *walk, struct mooi_member *member)
     FIELD(walk, member->transports, 4, 0);
     FIELD(walk, member->stripes, 4, 0);
     FIELD(walk, member->checks, 1, 2);
-    for (int i = 0; i < MOOI_PLACE_BYTES; i++)
-        FIELD(walk, member->place[i], 1, 0);
+    text(walk, member->name, sizeof member->name);
+    FIELD(walk, member->addresses, 1, MOOI_ADDRESSES_MAX + 1);
+    for (uint32_t i = 0; !walk->bad && i < member->addresses; i++) {
+        FIELD(walk, member->address[i].family, 1, 7);
+        FIELD(walk, member->address[i].port, 2, 0);
+        raw(walk, member->address[i].ip, sizeof member->address[i].ip);
+    }
+}
+
+static void signature(struct walk *walk, struct mooi_signature *call)
+{
+    FIELD(walk, call->kind, 1, 0);
+    FIELD(walk, call->dtype, 1, 0);
+    FIELD(walk, call->op, 1, 0);
+    FIELD(walk, call->root, 4, 0);
+    FIELD(walk, call->spans, 4, 0);
+    FIELD(walk, call->part, 4, 0);
+    FIELD(walk, call->parts, 4, 0);
+    FIELD(walk, call->bytes, 8, 0);
+    FIELD(walk, call->output_bytes, 8, 0);
+    FIELD(walk, call->layout, 8, 0);
+}
+
+static void fabric(struct walk *walk, struct mooi_fabric_post *post)
+{
+    text(walk, post->provider, sizeof post->provider);
+    FIELD(walk, post->name_bytes, 2, sizeof post->name + 1);
+    if (!walk->bad)
+        raw(walk, post->name, post->name_bytes);
+    FIELD(walk, post->key, 8, 0);
+    FIELD(walk, post->base, 8, 0);
 }
 
 static void cause(struct walk *walk, struct mooi_cause *cause)
@@ -72,6 +115,7 @@ static void view(struct walk *walk, struct mooi_roll *view)
     FIELD(walk, view->min_size, 4, MOOI_MEMBERS_MAX + 1);
     FIELD(walk, view->first_seq, 8, (uint64_t)1 << 40);
     FIELD(walk, view->rested, 1, 2);
+    raw(walk, view->key, sizeof view->key);
     cause(walk, &view->cause);
     FIELD(walk, view->size, 4, MOOI_MEMBERS_MAX + 1);
     for (uint32_t i = 0; !walk->bad && i < view->size; i++)
@@ -84,6 +128,7 @@ static void body(struct walk *walk, struct mooi_frame *frame)
     case MOOI_JOIN:
         member(walk, &frame->join.member);
         FIELD(walk, frame->join.min_size, 4, MOOI_MEMBERS_MAX + 1);
+        FIELD(walk, frame->join.finishes, 1, 2);
         break;
     case MOOI_GONE:
         FIELD(walk, frame->gone.serial, 4, 0);
@@ -108,13 +153,30 @@ static void body(struct walk *walk, struct mooi_frame *frame)
         break;
     case MOOI_REFUSED:
         FIELD(walk, frame->refused.serial, 4, 0);
-        FIELD(walk, frame->refused.why, 1, MOOI_OTHER_SIZE + 1);
+        FIELD(walk, frame->refused.why, 1, MOOI_OTHER_POLICY + 1);
         break;
     case MOOI_ENTER:
         FIELD(walk, frame->enter.step, 1, 8);
         FIELD(walk, frame->enter.seq, 8, (uint64_t)1 << 40);
         FIELD(walk, frame->enter.status, 1, 0);
         FIELD(walk, frame->enter.rest, 1, 2);
+        break;
+    case MOOI_CALL:
+        FIELD(walk, frame->call.seq, 8, (uint64_t)1 << 40);
+        FIELD(walk, frame->call.rank, 2, MOOI_MEMBERS_MAX);
+        signature(walk, &frame->call.signature);
+        break;
+    case MOOI_DIFFERS:
+        FIELD(walk, frame->differs.seq, 8, (uint64_t)1 << 40);
+        FIELD(walk, frame->differs.rank, 2, MOOI_MEMBERS_MAX);
+        text(walk, frame->differs.text, sizeof frame->differs.text);
+        break;
+    case MOOI_SUM:
+        FIELD(walk, frame->sum.seq, 8, (uint64_t)1 << 40);
+        FIELD(walk, frame->sum.sum, 4, 0);
+        break;
+    case MOOI_FABRIC:
+        fabric(walk, &frame->fabric);
         break;
     default:
         walk->bad = true;
@@ -123,7 +185,7 @@ static void body(struct walk *walk, struct mooi_frame *frame)
 
 static void all(struct walk *walk, struct mooi_frame *frame)
 {
-    FIELD(walk, frame->kind, 1, MOOI_ENTER + 1);
+    FIELD(walk, frame->kind, 1, MOOI_FABRIC + 1);
     if (!walk->bad)
         body(walk, frame);
 }

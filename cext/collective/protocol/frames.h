@@ -9,7 +9,11 @@
  *   VIEW     master → hosts    the members from now on; go on
  *   WAITING  master → a host   so many newcomers wait at the door
  *   REFUSED  master → host     that process cannot be a member
+ *   CALL     leader → leader   what the host's members have called
+ *   DIFFERS  leader → leader   how calls differ; ENTER with a status follows
+ *   SUM      leader → leader   the checksum of all tensor bytes sent so far
  *   ENTER    leader → leader   one step of the barrier that commits
+ *   FABRIC   leader → leader   its registered memory, before all else
  *
  * Between a host and the master frames arrive in order, or the connection is
  * closed and each takes the other for lost. As bytes a frame is bounded, little
@@ -22,6 +26,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "transport/tcp/socket.h"
+
 #ifndef MOOI_MEMBERS_MAX
 #define MOOI_MEMBERS_MAX 64 /* of a group */
 #endif
@@ -32,9 +38,16 @@
 #define MOOI_HOSTS_MAX 64 /* of a group */
 #endif
 
-#ifndef MOOI_PLACE_BYTES
-#define MOOI_PLACE_BYTES 16
+#ifndef MOOI_HOST_NAME_BYTES
+#define MOOI_HOST_NAME_BYTES 64 /* of a host's name, with its terminating zero */
 #endif
+#ifndef MOOI_ADDRESSES_MAX
+#define MOOI_ADDRESSES_MAX 8 /* of a member */
+#endif
+#define MOOI_TEXT_BYTES 256 /* of how calls differ, with the zero */
+#define MOOI_SECRET_BYTES 16
+#define MOOI_PROVIDER_BYTES 64     /* with its terminating zero */
+#define MOOI_FABRIC_ADDRESS_BYTES 256
 
 /* A member. Hosts have numbers that are never used again, and number their
  * members likewise, so (host, serial) is its identity. */
@@ -46,8 +59,9 @@ struct mooi_member {
     uint32_t transports; /* that it allows */
     uint32_t stripes;    /* it wants so many, 1 or more */
     bool checks;         /* it wants checksums, see pipe.h */
-    /* Equal: members of one host share memory, if both allow it. */
-    uint8_t place[MOOI_PLACE_BYTES];
+    char name[MOOI_HOST_NAME_BYTES]; /* of its host, for users */
+    uint32_t addresses;         /* where it listens; 0: nowhere */
+    struct mooi_address address[MOOI_ADDRESSES_MAX];
 };
 
 /* Why an operation was aborted, and the epoch with it. All members are told,
@@ -80,11 +94,27 @@ struct mooi_roll {
     uint32_t epoch, min_size, size;
     uint64_t first_seq;
     bool rested; /* operation first_seq - 2 is committed, and members rest */
+    uint8_t key[MOOI_SECRET_BYTES]; /* connections of members prove it */
     struct mooi_cause cause;
     struct mooi_member members[MOOI_MEMBERS_MAX];
 };
 
-enum mooi_refusal { MOOI_FULL = 1, MOOI_OTHER_SIZE };
+/* A call of a host's members, which are alike. */
+struct mooi_signature {
+    uint32_t kind, dtype, op, root, spans, part, parts;
+    uint64_t bytes, output_bytes, layout;
+    uint32_t admit, chunk; /* rank 0 decides these two; not in frames */
+};
+
+/* The registered memory of a leader, see bulk.h. */
+struct mooi_fabric_post {
+    char provider[MOOI_PROVIDER_BYTES]; /* empty: it has no fabric */
+    uint32_t name_bytes;
+    uint8_t name[MOOI_FABRIC_ADDRESS_BYTES];
+    uint64_t key, base;
+};
+
+enum mooi_refusal { MOOI_FULL = 1, MOOI_OTHER_SIZE, MOOI_OTHER_POLICY };
 
 enum mooi_frame_kind {
     MOOI_JOIN = 1,
@@ -94,7 +124,11 @@ enum mooi_frame_kind {
     MOOI_VIEW,
     MOOI_WAITING,
     MOOI_REFUSED,
-    MOOI_ENTER
+    MOOI_ENTER,
+    MOOI_CALL,
+    MOOI_DIFFERS,
+    MOOI_SUM,
+    MOOI_FABRIC
 };
 
 struct mooi_frame {
@@ -103,6 +137,7 @@ struct mooi_frame {
         struct {
             struct mooi_member member;
             uint32_t min_size;
+            bool finishes; /* operations that lose a member */
         } join;
         struct {
             uint32_t serial;
@@ -133,12 +168,28 @@ struct mooi_frame {
             uint32_t status;
             bool rest; /* some host before wants it */
         } enter;
+        struct {
+            uint64_t seq;
+            uint32_t rank; /* of the leader */
+            struct mooi_signature signature;
+        } call;
+        struct {
+            uint64_t seq;
+            uint32_t rank; /* that made another call */
+            char text[MOOI_TEXT_BYTES];
+        } differs;
+        struct {
+            uint64_t seq;
+            uint32_t sum;
+        } sum;
+        struct mooi_fabric_post fabric;
     };
 };
 
 /* Room for any frame. */
-#define MOOI_MEMBER_BYTES (31 + MOOI_PLACE_BYTES)
+#define MOOI_MEMBER_BYTES (32 + MOOI_HOST_NAME_BYTES + 19 * MOOI_ADDRESSES_MAX)
 #define MOOI_FRAME_BYTES (64 + MOOI_MEMBERS_MAX * MOOI_MEMBER_BYTES)
+#define MOOI_SMALL_FRAME_BYTES 512 /* for those between leaders */
 
 /* Write a frame to `bytes`, which has room for MOOI_FRAME_BYTES. Returns the
  * length. */

@@ -165,6 +165,7 @@ static void announce(struct mooi_master *master, struct mooi_cause cause,
     frame.view.first_seq = master->first_seq;
     frame.view.rested = rested;
     frame.view.cause = cause;
+    memcpy(frame.view.key, master->key, sizeof master->key);
     for (uint32_t rank = 0; rank < master->size; rank++)
         frame.view.members[rank] = master->seats[rank].member;
     for (int i = 0; i < MOOI_HOSTS_MAX; i++) {
@@ -244,8 +245,13 @@ static void join(struct mooi_master *master, uint32_t host,
         refuse(master, host, member->serial, MOOI_OTHER_SIZE);
         return;
     }
+    if (master->seated && master->finishes != frame->join.finishes) {
+        refuse(master, host, member->serial, MOOI_OTHER_POLICY);
+        return;
+    }
     place->host = host;
     master->min_size = frame->join.min_size;
+    master->finishes = frame->join.finishes;
     struct mooi_seat *seat = &master->seats[master->seated++];
     *seat = (struct mooi_seat){.member = *member};
     seat->member.host = host;

@@ -49,14 +49,16 @@ struct mooi_master {
     uint64_t first_seq;
     uint64_t committed; /* the last one known to be */
     bool enough; /* the view has min_size members */
+    bool finishes; /* as all members want it; the master does not care */
     struct mooi_cause complaint; /* the first of this epoch */
+    uint8_t key[MOOI_SECRET_BYTES]; /* of the group */
     struct mooi_seat seats[MOOI_MEMBERS_MAX];
     struct mooi_place places[MOOI_HOSTS_MAX];
     void (*emit)(void *to, uint32_t host, const struct mooi_frame *frame);
     void *to;
 };
 
-/* Zero all but what the caller sets: emit, to. */
+/* Zero all but what the caller sets: key, emit, to. */
 
 /* A frame of a host, whose number is not 0. */
 void mooi_master_take(struct mooi_master *master, uint32_t host,

@@ -2,26 +2,21 @@
 /*
  * agent.c: the agent's side of a group's segment. It drives the reducers of
  * protocol/: it reads what members ask for in their cells, watches their
- * processes, and writes views. In this version it has the group's master, too.
+ * processes, and writes views.
  *
  * All that it waits for makes one descriptor readable: an epoll of the bell and
  * of a pidfd for each member.
  */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "collective/outbox.h"
 #include "collective/process.h"
 #include "collective/protocol/agent.h"
-#include "collective/protocol/master.h"
 #include "collective/segment/segment.h"
-#include "transport/tcp/handshake.h"
-
-#define HOST 1u
-#define FRAMES (2 * MOOI_TEAM_MAX)
 
 struct watch {
     int pidfd; /* -1: none */
@@ -32,14 +27,9 @@ struct moo_group_agent {
     struct mooi_segment *segment;
     bool mapped;
     int bell, events;
+    char name[MOOI_HOST_NAME_BYTES];
     struct mooi_agent agent;
-    struct mooi_master master;
-    /* Frames on their way, in order. Each thing that happens makes a few. */
-    uint32_t first, count;
-    struct {
-        bool up; /* to the master */
-        struct mooi_frame frame;
-    } frames[FRAMES];
+    struct mooi_outbox outbox; /* to the master */
     struct watch watches[MOOI_TEAM_MAX];
 };
 
@@ -68,38 +58,9 @@ static void show(void *to, const struct mooi_frame *frame)
     }
 }
 
-static void queue(moo_group_agent *agent, bool up,
-                  const struct mooi_frame *frame)
-{
-    uint32_t place = (agent->first + agent->count++) % FRAMES;
-    assert(agent->count <= FRAMES);
-    agent->frames[place].up = up;
-    agent->frames[place].frame = *frame;
-}
-
 static void to_master(void *to, const struct mooi_frame *frame)
 {
-    queue(to, true, frame);
-}
-
-static void to_host(void *to, uint32_t host, const struct mooi_frame *frame)
-{
-    (void)host;
-    queue(to, false, frame);
-}
-
-/* Let all frames arrive. */
-static void pump(moo_group_agent *agent)
-{
-    while (agent->count) {
-        const struct mooi_frame *frame = &agent->frames[agent->first].frame;
-        if (agent->frames[agent->first].up)
-            mooi_master_take(&agent->master, HOST, frame);
-        else
-            mooi_agent_take(&agent->agent, frame);
-        agent->first = (agent->first + 1) % FRAMES;
-        agent->count--;
-    }
+    mooi_outbox_add(&((moo_group_agent *)to)->outbox, 0, frame);
 }
 
 /* ---- members ---- */
@@ -143,6 +104,7 @@ static void let_in(moo_group_agent *agent, uint32_t slot)
     struct mooi_member member = cell->member;
     uint64_t knocks = mooi_slot_word(member.pid, KNOCKS);
     member.slot = slot;
+    memcpy(member.name, agent->name, sizeof member.name);
     if (agent->watches[slot].pidfd < 0 &&
         !watch(agent, slot, member.pid, cell->start)) {
         set_free(agent, slot);
@@ -151,7 +113,7 @@ static void let_in(moo_group_agent *agent, uint32_t slot)
     if (!atomic_compare_exchange_strong(&cell->state, &knocks,
                                         mooi_slot_word(member.pid, TAKEN)))
         return; /* it has left already */
-    mooi_agent_join(&agent->agent, &member, cell->min_size);
+    mooi_agent_join(&agent->agent, &member, cell->min_size, cell->finishes);
     atomic_store(&cell->serial, member.serial);
 }
 
@@ -196,40 +158,44 @@ static void look_for_end(moo_group_agent *agent, uint32_t slot)
 
 /* ---- the agent ---- */
 
-moo_err mooi_agent_open_at(struct mooi_segment *segment, moo_group_agent **out)
+moo_err mooi_agent_open_at(struct mooi_segment *segment, uint32_t host,
+                           const char *name, moo_group_agent **out)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = UINT32_MAX};
+    if (!host || strlen(name) >= sizeof ((moo_group_agent *)0)->name)
+        return MOO_EINVAL;
     moo_group_agent *agent = calloc(1, sizeof *agent);
     if (!agent)
         return MOO_ENOMEM;
+    strcpy(agent->name, name);
     agent->segment = segment;
     for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++)
         agent->watches[slot].pidfd = -1;
     agent->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     agent->events = epoll_create1(EPOLL_CLOEXEC);
     if (agent->bell < 0 || agent->events < 0 ||
-        epoll_ctl(agent->events, EPOLL_CTL_ADD, agent->bell, &event) ||
-        mooi_random(segment->key, sizeof segment->key)) {
+        epoll_ctl(agent->events, EPOLL_CTL_ADD, agent->bell, &event)) {
         moo_group_agent_close(agent);
         return MOO_ESYS;
     }
-    agent->agent = (struct mooi_agent){.host = HOST, .words = &segment->words,
+    agent->agent = (struct mooi_agent){.host = host, .words = &segment->words,
                                        .emit = to_master, .show = show,
                                        .to = agent};
-    agent->master = (struct mooi_master){.emit = to_host, .to = agent};
+    segment->host = host;
     segment->version = SEGMENT_VERSION;
     atomic_store(&segment->magic, SEGMENT_MAGIC);
     *out = agent;
     return MOO_OK;
 }
 
-moo_err moo_group_agent_open(int fd, moo_group_agent **out)
+moo_err moo_group_agent_open(int fd, uint32_t host, const char *name,
+                             moo_group_agent **out)
 {
     struct mooi_segment *segment;
     moo_err err = mooi_segment_map(fd, &segment);
     if (err)
         return err;
-    err = mooi_agent_open_at(segment, out);
+    err = mooi_agent_open_at(segment, host, name, out);
     if (err)
         mooi_segment_unmap(segment);
     else
@@ -250,28 +216,42 @@ int moo_group_agent_fd(const moo_group_agent *agent)
 void moo_group_agent_look(moo_group_agent *agent)
 {
     uint64_t rings;
-    uint32_t epoch = agent->agent.epoch;
     bool rang = read(agent->bell, &rings, sizeof rings) > 0;
     /* Ends first: newcomers do not meet the dead, and a connection that broke
      * because a member left is no reason to complain. */
     for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++)
         look_for_end(agent, slot);
     mooi_agent_look(&agent->agent);
-    pump(agent);
-    for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++) {
+    for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++)
         look_at(agent, slot);
-        pump(agent);
-    }
     mooi_agent_look(&agent->agent);
-    pump(agent);
-    if (rang || agent->agent.epoch != epoch)
+    if (rang)
         mooi_notify_all(agent->segment);
+}
+
+moo_err moo_group_agent_take(moo_group_agent *agent, const void *bytes,
+                             size_t length)
+{
+    struct mooi_frame frame;
+    if (!mooi_frame_read(&frame, bytes, length))
+        return MOO_EPROTO;
+    mooi_agent_take(&agent->agent, &frame);
+    mooi_agent_look(&agent->agent); /* it may have been told before the view */
+    mooi_notify_all(agent->segment);
+    return MOO_OK;
+}
+
+size_t moo_group_agent_next(moo_group_agent *agent, void *bytes)
+{
+    uint32_t master;
+    return mooi_outbox_next(&agent->outbox, &master, bytes);
 }
 
 void moo_group_agent_close(moo_group_agent *agent)
 {
     for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++)
         unwatch(agent, slot);
+    mooi_outbox_clear(&agent->outbox);
     if (agent->bell >= 0)
         close(agent->bell);
     if (agent->events >= 0)

@@ -7,6 +7,8 @@
  * sequentially consistent: either the sleeper sees the new value on its last
  * look, or the writer sees the note and rings.
  */
+#include <stdio.h>
+
 #include "collective/fault.h"
 #include "collective/process.h"
 #include "collective/segment/segment.h"
@@ -75,7 +77,7 @@ void mooi_bell_ring(moo_group *group)
 static const char *const points[COUNTERS][2] = {
     [PUT] = {"putting", "put"}, [REDUCED] = {"reducing", "reduced"},
     [COPIED] = {"copying", "copied"}, [ACKED] = {"acknowledging", "acknowledged"},
-    [RINGED] = {"ringing", "ringed"}, [POSTED] = {"posting", "posted"}};
+    [RINGED] = {"ringing", "ringed"}};
 #endif
 
 void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
@@ -84,8 +86,10 @@ void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
     MOOI_FAULT(points[which][0]);
     atomic_store(&own_cell(group)->counter[which], value);
     MOOI_FAULT(points[which][1]);
-    for (uint32_t rank = 0; rank < group->view.size; rank++) {
-        struct mooi_cell *cell = cell_of(group, rank);
+    const struct mooi_hosts *hosts = &group->hosts;
+    for (uint32_t i = hosts->start[hosts->mine];
+         i < hosts->start[hosts->mine + 1]; i++) {
+        struct mooi_cell *cell = cell_of(group, hosts->order[i]);
         if (atomic_load(&cell->waiting) == note &&
             atomic_load(&cell->want) <= value)
             ring(cell);
@@ -110,20 +114,28 @@ const struct mooi_signature *mooi_call_of(const moo_group *group, uint32_t rank,
 
 #define CARRIER_BITS 8
 
-const uint8_t *mooi_group_key(const moo_group *group)
+struct mooi_words *mooi_words_of(const moo_group *group)
 {
-    return group->segment->key;
+    return &group->segment->words;
 }
 
-void mooi_post_addresses(moo_group *group, const struct mooi_post *post)
+uint64_t mooi_result(const moo_group *group)
 {
-    own_cell(group)->post = *post;
-    mooi_publish(group, POSTED, group->view.epoch);
+    return atomic_load(&group->segment->words.result);
 }
 
-const struct mooi_post *mooi_post_of(const moo_group *group, uint32_t rank)
+void mooi_tell_difference(moo_group *group, uint32_t rank, const char *text)
 {
-    return &cell_of(group, rank)->post;
+    struct mooi_cell *cell = own_cell(group);
+    snprintf(cell->difference, sizeof cell->difference, "%s", text);
+    cell->different = rank;
+}
+
+const char *mooi_difference(const moo_group *group, uint32_t *rank)
+{
+    uint32_t leader = mooi_leader(&group->hosts, group->hosts.mine);
+    *rank = cell_of(group, leader)->different;
+    return cell_of(group, leader)->difference;
 }
 
 void mooi_post_carrier(moo_group *group, uint32_t transport)
@@ -138,14 +150,4 @@ uint32_t mooi_carrier_of(const moo_group *group, uint32_t rank)
     return word >> CARRIER_BITS == group->view.epoch
                ? (uint32_t)(word & ((1u << CARRIER_BITS) - 1))
                : 0;
-}
-
-void mooi_post_sum(moo_group *group, uint32_t i, uint32_t sum)
-{
-    atomic_store(&own_cell(group)->sums[i], sum);
-}
-
-uint32_t mooi_sum_of(const moo_group *group, uint32_t rank, uint32_t i)
-{
-    return atomic_load(&cell_of(group, rank)->sums[i]);
 }

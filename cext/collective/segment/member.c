@@ -70,9 +70,12 @@ moo_err mooi_enter(moo_group *group, struct mooi_segment *segment)
         .slot = group->slot, .pid = group->pid, .id = group->id,
         .transports = group->transports, .checks = group->checks,
         .stripes = group->stripes};
-    memcpy(cell->member.place, group->host, sizeof group->host);
+    if (group->listener >= 0)
+        cell->member.addresses = (uint32_t)mooi_socket_addresses(
+            group->listener, cell->member.address, MOOI_ADDRESSES_MAX);
     cell->start = group->start;
     cell->min_size = group->min_size;
+    cell->finishes = group->finishes;
     atomic_store(&cell->waiting, 0);
     atomic_store(&cell->complaint, 0);
     atomic_store(&cell->obstacles, 0);
@@ -88,8 +91,14 @@ moo_err mooi_refusal(const moo_group *group)
     const struct mooi_cell *cell = own_cell(group);
     if (mooi_slot_state(cell) != REFUSED)
         return MOO_OK;
-    return atomic_load(&cell->refusal) == MOOI_OTHER_SIZE ? MOO_EINVAL
-                                                          : MOO_ENOMEM;
+    switch (atomic_load(&cell->refusal)) {
+    case MOOI_OTHER_SIZE:
+        return MOO_EINVAL;
+    case MOOI_OTHER_POLICY:
+        return (moo_err)MOO_EMISMATCH;
+    default:
+        return MOO_ENOMEM;
+    }
 }
 
 void mooi_exit(moo_group *group, bool midway)
@@ -120,7 +129,8 @@ static int rank_in(const moo_group *group, const struct mooi_roll *roll)
 {
     uint32_t serial = atomic_load(&own_cell(group)->serial);
     for (uint32_t rank = 0; rank < roll->size; rank++)
-        if (roll->members[rank].slot == group->slot &&
+        if (roll->members[rank].host == group->segment->host &&
+            roll->members[rank].slot == group->slot &&
             roll->members[rank].serial == serial)
             return (int)rank;
     return -1;
@@ -167,8 +177,7 @@ static const struct mooi_roll *first_view(const moo_group *group)
     return first || !epoch ? first : last;
 }
 
-int mooi_next_view(moo_group *group, struct mooi_view *view,
-                   struct mooi_member members[MOO_GROUP_MAX])
+int mooi_next_view(moo_group *group, struct mooi_view *view)
 {
     const struct mooi_roll *next =
         group->formed ? view_at(group, group->seq + 1) : first_view(group);
@@ -180,13 +189,14 @@ int mooi_next_view(moo_group *group, struct mooi_view *view,
     view->epoch = next->epoch;
     view->size = next->size;
     view->first_seq = next->first_seq;
+    memcpy(view->key, next->key, sizeof view->key);
+    memcpy(view->members, next->members, view->size * sizeof *view->members);
     for (uint32_t rank = 0; rank < view->size; rank++) {
-        members[rank] = next->members[rank];
-        view->slots[rank] = (uint16_t)members[rank].slot;
-        view->pids[rank] = members[rank].pid;
-        view->ids[rank] = members[rank].id;
+        const struct mooi_member *member = &view->members[rank];
+        bool here = member->host == group->segment->host;
+        view->slots[rank] = (uint16_t)member->slot;
         group->counters[rank] =
-            group->segment->cells[members[rank].slot].counter;
+            here ? group->segment->cells[member->slot].counter : NULL;
     }
     return own;
 }
@@ -202,10 +212,12 @@ void mooi_rest(moo_group *group)
     ring_agent(group);
 }
 
-bool mooi_is_rested(const moo_group *group, uint64_t seq, enum mooi_why *why)
+bool mooi_is_rested(const moo_group *group, uint64_t seq, enum mooi_why *why,
+                    bool *rested)
 {
     const struct mooi_roll *next = abort_of(group, seq + 1);
     *why = next ? next->cause.why : MOOI_WHY_NONE;
+    *rested = next && next->rested;
     return next != NULL;
 }
 
@@ -244,6 +256,26 @@ void mooi_complain(moo_group *group, uint64_t seq, enum mooi_why why,
         return;
     atomic_store(complaint, mooi_complaint_word(seq, &cause));
     ring_agent(group);
+}
+
+static bool is_in(const struct mooi_view *view, const struct mooi_member *one)
+{
+    for (uint32_t rank = 0; rank < view->size; rank++)
+        if (view->members[rank].host == one->host &&
+            view->members[rank].serial == one->serial)
+            return true;
+    return false;
+}
+
+bool mooi_goes_on(const moo_group *group, uint64_t seq)
+{
+    const struct mooi_roll *next = abort_of(group, seq);
+    if (!next || next->size < group->min_size)
+        return false;
+    for (uint32_t rank = 0; rank < next->size; rank++)
+        if (!next->rested && !is_in(&group->view, &next->members[rank]))
+            return false;
+    return true;
 }
 
 struct mooi_cause mooi_cause_of(const moo_group *group, uint64_t seq,
@@ -289,7 +321,8 @@ void mooi_obstacle(moo_group *group, moo_outcome *out)
     uint32_t epoch = mooi_epoch(group);
     const struct mooi_roll *roll = roll_at(group->segment, epoch);
     for (uint32_t rank = 0; epoch && rank < roll->size; rank++)
-        if (read_obstacle(&group->segment->cells[roll->members[rank].slot],
+        if (roll->members[rank].host == group->segment->host &&
+            read_obstacle(&group->segment->cells[roll->members[rank].slot],
                           out) &&
             out->status != MOO_OK)
             return;

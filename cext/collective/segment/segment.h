@@ -22,7 +22,7 @@
 #include "collective/protocol/words.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
-#define SEGMENT_VERSION 8u
+#define SEGMENT_VERSION 9u
 #define ROLLS 64 /* a slow member finds the view of its call so far back */
 
 /* A slot: FREE until a process claims it (CLAIMED), and fills the cell's
@@ -36,9 +36,9 @@ struct mooi_cell {
     _Atomic uint32_t waiting;              /* (slot + 1) << 8 | counter; 0 */
     _Atomic uint32_t bell;                 /* futex; any member rings it */
     _Alignas(64) struct mooi_signature signature[2]; /* by seq parity */
-    struct mooi_post post;      /* of the epoch that counter POSTED names */
+    char difference[MOOI_TEXT_BYTES]; /* of calls, found by a leader */
+    uint32_t different;               /* the rank that it names */
     _Atomic uint64_t carrier;   /* epoch << CARRIER_BITS | transport */
-    _Atomic uint32_t sums[MOOI_LINKS];
     /* for the agent */
     _Atomic uint64_t state;  /* pid << 8 | state: so the claim names its owner */
     _Atomic uint32_t serial; /* by the agent; 0: not yet */
@@ -46,6 +46,7 @@ struct mooi_cell {
     struct mooi_member member; /* since KNOCKS */
     uint32_t start;            /* of its process, since KNOCKS */
     uint32_t min_size;         /* since KNOCKS */
+    bool finishes;             /* since KNOCKS */
     uint64_t begun;            /* the last operation, since LEAVES */
     _Atomic uint64_t complaint; /* see mooi_complaint_word; 0: none */
     /* for newcomers: the outcome of this member's last barrier, if it failed */
@@ -57,7 +58,7 @@ struct mooi_segment {
     _Atomic uint64_t magic; /* the agent writes it when all else is ready */
     uint32_t version;
     int32_t bell; /* the agent's eventfd, by its number in the agent */
-    uint8_t key[MOOI_KEY_BYTES]; /* connections between members prove it */
+    uint32_t host; /* its number in the group */
     _Alignas(64) struct mooi_words words;
     _Alignas(64) _Atomic uint32_t epoch; /* rolls[epoch % ROLLS] is the latest */
     _Atomic uint32_t newcomers;          /* that wait for members to rest */

@@ -236,11 +236,13 @@ class Broadcaster:
         try:
             payload, flags = stored.payload_for(target, unsent)
             flags |= stored.flags
+            post = self._sender.post_once
             if tree is not None:
                 payload = bodies.pack_numbers(tree.number) + payload
                 flags |= envelope.KEEP
-            kind = envelope.VALUE
-            self._sender.post_once(target, kind, token, payload, flags, unsent)
+            elif stored.alone:
+                post = self._sender.queue_once  # its call comes next
+            post(target, envelope.VALUE, token, payload, flags, unsent)
         finally:
             unsent.take_back()
 

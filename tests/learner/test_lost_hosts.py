@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""Learner groups that lose a host: the others go on without it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from tests.clusters import Cluster, driver_on, lasting_cluster, whole_cluster
+from tests.conftest import eventually
+from tests.learner.member import Member, Placed, placed
+
+__all__ = ["lasting_cluster", "whole_cluster"]
+
+GONE_S = 4.0  # from a host's loss to the next finished step of the rest
+
+
+@pytest.fixture
+def breakable(whole_cluster: Cluster) -> Iterator[tuple[Placed, Cluster]]:
+    """`members`, and the cluster, in a session of the test's own."""
+    with driver_on(whole_cluster), moo.init():
+        assert eventually(lambda: len(moo.hosts()) == 3)  # one may be back just now
+        with placed() as make:
+            yield make, whole_cluster
+
+
+def _survivors(group: moo.Group[Any], lose: Callable[[], object]) -> list[list[float]]:
+    """The sums that those of the hosts a and d get, once b is lost while all work."""
+    hosts = group.call(Member.host).get()
+    rest = [one for one, host in zip(group, hosts) if host != "b"]
+    refs = [member.reduce_until_lost.remote(1000) for member in rest]
+    for member, host in zip(group, hosts):
+        if host == "b":
+            member.reduce_until_lost.remote(1000)
+    lose()
+    seen = moo.get(refs, timeout=30.0)
+    assert {rank for _, rank, _ in seen} <= {hosts.index("b"), hosts.index("b") + 1}
+    return moo.Group(rest).call(Member.reduce_often, 1000, 3).get(30)
+
+
+@pytest.mark.parametrize("how", ["the agent is killed", "the cable is cut"])
+def test_the_rest_goes_on_without_a_host(
+    breakable: tuple[Placed, Cluster], how: str
+) -> None:
+    members, made = breakable
+    group = members("abbd", min_size=1)
+
+    def lose() -> None:
+        if how == "the agent is killed":
+            made.members["b"].kill()
+        else:
+            made.network.cut("b")
+
+    assert _survivors(group, lose) == [[2.0] * 3] * 2
+
+
+def test_a_group_that_finishes_loses_no_step_with_a_host(
+    breakable: tuple[Placed, Cluster],
+) -> None:
+    members, made = breakable
+    group = members("abd", min_size=1, on_loss="finish")
+    hosts = group.call(Member.host).get()
+    refs = [one.reduce_while.remote(5, 100_000) for one in group]
+    made.network.cut("b")
+    rest = [ref for ref, host in zip(refs, hosts) if host != "b"]
+    one, other = moo.get(rest, timeout=30.0)
+    assert one == other and one[-1][0] == 2.0
+    assert all(total == len(took_part) for total, took_part in one)
+
+
+@pytest.mark.quiet
+def test_a_lost_host_costs_the_rest_four_seconds(
+    breakable: tuple[Placed, Cluster],
+) -> None:
+    members, made = breakable
+    group = members("abd", min_size=1)
+    began: list[float] = []
+
+    def lose() -> None:
+        began.append(time.monotonic())
+        made.network.cut("b")
+
+    _survivors(group, lose)
+    assert time.monotonic() - began[0] < GONE_S

@@ -168,7 +168,12 @@ def choose_layout(
         )
     learner_hosts: tuple[str, ...] = ()
     if many and settings.learners:
-        learner_hosts = spread(hosts, learners, "gpus" if gpus else "cpus")
+        # On the CPU each host has one before any has two: then the loss of a host
+        # leaves the others with the weights.
+        each = (
+            hosts if gpus else [{**row, "cpus": int(row["cpus"] > 0)} for row in hosts]
+        )
+        learner_hosts = spread(each, learners, "gpus" if gpus else "cpus")
     elif many:
         learner_hosts = (str(hosts[0]["name"]),) * learners
     return Layout(

@@ -168,6 +168,7 @@ struct world {
     struct place places[MOO_GROUP_MAX];
     moo_group_master *master;
     int wake, stop;
+    _Atomic bool runs; /* the thread has begun */
     pthread_t thread;
 };
 
@@ -216,6 +217,7 @@ static inline void *world_main(void *argument)
     struct world *world = argument;
     struct pollfd entries[MOO_GROUP_MAX + 2];
     uint64_t rings;
+    atomic_store(&world->runs, true);
     for (;;) {
         entries[0] = (struct pollfd){.fd = world->stop, .events = POLLIN};
         entries[1] = (struct pollfd){.fd = world->wake, .events = POLLIN};
@@ -268,6 +270,8 @@ static inline struct ranks ranks_new(uint32_t size, uint32_t min_size)
     world->wake = eventfd(0, EFD_CLOEXEC);
     CHECK(world->stop >= 0 && world->wake >= 0);
     CHECK(!pthread_create(&world->thread, NULL, world_main, world));
+    while (!atomic_load(&world->runs))
+        sched_yield(); /* see fork_rank */
     return ranks;
 }
 
@@ -299,6 +303,17 @@ static inline void ranks_free(struct ranks *ranks)
     }
     moo_group_master_close(world->master);
     free(world);
+}
+
+/* As fork, while the thread of the agents is nowhere: least of all in a
+ * sanitizer's allocator, whose locks the child would have for ever. */
+static inline pid_t fork_rank(struct ranks *ranks)
+{
+    pthread_mutex_lock(&ranks->world->mutex);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    pthread_mutex_unlock(&ranks->world->mutex);
+    return pid;
 }
 
 static inline moo_err join_at(struct ranks *ranks, uint32_t place,

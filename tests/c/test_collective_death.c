@@ -60,8 +60,7 @@ UNWATCHED static void work_on(struct ranks *ranks, struct record *record,
 
 static pid_t start(struct ranks *ranks, struct record *record, uint32_t limit)
 {
-    pid_t pid = fork();
-    CHECK(pid >= 0);
+    pid_t pid = fork_rank(ranks);
     if (!pid) {
         work_on(ranks, record, limit);
         _exit(0);
@@ -181,7 +180,7 @@ static void below_min_size_a_group_waits_for_a_newcomer(void)
     pid_t pids[2];
     int status;
     for (int i = 0; i < 2; i++)
-        if (!(pids[i] = fork())) {
+        if (!(pids[i] = fork_rank(&ranks))) {
             meet_on(&ranks, &records[i]);
             _exit(0);
         }

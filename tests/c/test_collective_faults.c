@@ -88,8 +88,7 @@ static void work_on(moo_group *group, struct record *record, uint32_t calls)
 
 static pid_t start(struct ranks *ranks, struct record *record, int point)
 {
-    pid_t pid = fork();
-    CHECK(pid >= 0);
+    pid_t pid = fork_rank(ranks);
     if (pid) {
         ranks->joined++; /* the next one's host is another */
         return pid;

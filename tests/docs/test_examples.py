@@ -163,7 +163,7 @@ def test_a_learner_that_is_killed_is_replaced_on_its_host(
 def test_learners_of_a_launch_are_on_all_its_hosts(launch: Launch) -> None:
     pytest.importorskip("torch")
     text = (EXAMPLES / "data_parallel.py").read_text()
-    program = launch("--hosts", "localhost,b", script=text, arguments=["300"])
+    program = launch("--hosts", "localhost,b", script=text, arguments=["3000"])
     assert program.end(200) == 0, program.err
     assert {"4 learners on b, localhost", "learnt: True"} <= {*program.out.splitlines()}
     assert "4 learners, loss" in program.out

@@ -91,25 +91,18 @@ static moo_err commit_as_leader(moo_group *group, moo_work *work,
                                 uint32_t status, bool rest)
 {
     struct mooi_commit *commit = &group->ring->commit;
-    while (commit->seq == work->seq) {
-        bool aborted;
-        if (!commit->entered)
-            mooi_commit_enter(commit, status, rest);
-        if (commit->seq == work->seq) {
-            moo_err err = mooi_lines_pump(group, work);
-            if (err && err != MOO_EMISMATCH)
-                return err;
-        }
-        if (mooi_decided(group, work->seq, &aborted))
+    bool aborted;
+    while (!mooi_decided(group, work->seq, &aborted)) {
+        if (!commit->entered &&
+            mooi_commit_enter(commit, status, rest) == MOOI_COMMITTED)
             break;
-        if (commit->seq == work->seq) {
-            moo_err err = mooi_links_wait(group, work, -1, -1, false);
-            if (err && err != MOO_EMISMATCH)
-                return err;
-        }
+        moo_err err = mooi_lines_pump(group, work);
+        if ((!err || err == MOO_EMISMATCH) &&
+            !mooi_decided(group, work->seq, &aborted))
+            err = mooi_links_wait(group, work, -1, -1, false);
+        if (err && err != MOO_EMISMATCH)
+            return err;
     }
-    bool aborted = false;
-    mooi_decided(group, work->seq, &aborted);
     MOOI_FAULT("everywhere");
     return aborted ? MOO_EPEER : MOO_OK;
 }

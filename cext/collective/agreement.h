@@ -34,13 +34,12 @@
  *
  * A group that *finishes* takes an abort that lost a member for a silent one, as
  * long as min_size members are left: all make the operation anew, with their own
- * inputs and without that member.
- * Inputs that the operation overwrites are copied before.
+ * inputs and without that member. Inputs that it overwrites are copied before.
  *
- * In other groups, what are the others told? After a leave: the new epoch, which all see after
- * the same call, and PeerLost if that call names a rank. After a death: an
- * error. Invariant: between two successful calls of a member, no other member
- * dies without an error.
+ * In other groups the others are told. After a leave: the new epoch, which all
+ * see after the same call, and PeerLost if that call names a rank. After a
+ * death: an error. Invariant: between two successful calls of a member, no other
+ * member dies without an error.
  *
  * Members of one host tell each other through segment/: memory that they and
  * their agent map. No file outside that folder knows how it is done. Hosts tell
@@ -83,8 +82,7 @@ void mooi_segment_unmap(struct mooi_segment *segment);
  * changed. Before there is a runner. */
 moo_err mooi_enter(moo_group *group, struct mooi_segment *segment);
 /* MOO_EINVAL: the members have another min_size. MOO_EMISMATCH: another
- * `finishes`. MOO_ENOMEM: they are too many.
- * MOO_OK: not refused, so far. */
+ * `finishes`. MOO_ENOMEM: they are too many. MOO_OK: not refused, so far. */
 moo_err mooi_refusal(const moo_group *group);
 /* Give the slot back. `midway`: in the middle of an operation. When there is
  * no runner any more. */

@@ -66,8 +66,8 @@ moo_err mooi_disagree(moo_work *work, uint32_t rank,
     return (moo_err)MOO_EMISMATCH;
 }
 
-bool mooi_same_call(moo_group *group, moo_work *work, uint32_t rank,
-                    const struct mooi_signature *theirs)
+bool mooi_is_our_call(moo_group *group, moo_work *work, uint32_t rank,
+                      const struct mooi_signature *theirs)
 {
     const struct mooi_signature *ours = &work->signature;
     if (mooi_same_calls(ours, theirs))

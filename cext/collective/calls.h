@@ -15,7 +15,7 @@ moo_err mooi_disagree(moo_work *work, uint32_t rank,
                       const struct mooi_signature *other);
 /* Whether the call of another host's leader is like ours; if not, as
  * mooi_disagree. */
-bool mooi_same_call(moo_group *group, moo_work *work, uint32_t rank,
-                    const struct mooi_signature *theirs);
+bool mooi_is_our_call(moo_group *group, moo_work *work, uint32_t rank,
+                      const struct mooi_signature *theirs);
 
 #endif

@@ -93,14 +93,30 @@ static void drop_first(struct mooi_line *line, uint32_t length)
 
 /* ---- the registered memory of the neighbours ---- */
 
+/* *known: whether *post is set. */
+static moo_err hear_fabric(struct mooi_pipe *pipe, struct mooi_line *line,
+                           struct mooi_fabric_post *post, bool *known)
+{
+    struct mooi_frame frame;
+    uint32_t length;
+    bool more;
+    moo_err err = *known ? MOO_OK : fill(pipe, line, &more);
+    if (err || *known || (err = first(line, &frame, &length)))
+        return err;
+    if (!length || frame.kind != MOOI_FABRIC)
+        return MOO_OK;
+    *post = frame.fabric;
+    *known = true;
+    drop_first(line, length);
+    return MOO_OK;
+}
+
 /* The line of the ring is used in both directions for this. */
 moo_err mooi_lines_describe(moo_group *group, uint32_t *rank)
 {
     struct mooi_links *links = &group->ring->links;
     struct mooi_line *line = &links->lines[0], back = {0};
     struct mooi_frame frame = {.kind = MOOI_FABRIC};
-    uint32_t length;
-    bool more;
     moo_err err;
     if (!links->described) {
         if (group->ring->bounce)
@@ -111,29 +127,14 @@ moo_err mooi_lines_describe(moo_group *group, uint32_t *rank)
             return err;
     }
     *rank = mooi_link_target(group, 0);
-    if ((err = flush(&line->to, line)))
+    if ((err = flush(&line->to, line)) ||
+        (err = hear_fabric(&line->to, &links->back, &links->next,
+                           &links->next_known)))
         return err;
-    if (!links->next_known) { /* nothing else comes from there */
-        struct mooi_line *heard = &links->back;
-        if ((err = fill(&line->to, heard, &more)) ||
-            (err = first(heard, &frame, &length)))
-            return err;
-        if (length && frame.kind == MOOI_FABRIC) {
-            links->next = frame.fabric;
-            links->next_known = true;
-        }
-    }
     *rank = mooi_link_origin(group, 0);
-    if (!links->before_known) {
-        if ((err = fill(&line->from, line, &more)) ||
-            (err = first(line, &frame, &length)))
-            return err;
-        if (length && frame.kind == MOOI_FABRIC) {
-            links->before = frame.fabric;
-            links->before_known = true;
-            drop_first(line, length);
-        }
-    }
+    err = hear_fabric(&line->from, line, &links->before, &links->before_known);
+    if (err)
+        return err;
     return links->next_known && links->before_known ? MOO_OK : MOO_ETIMEOUT;
 }
 
@@ -176,8 +177,8 @@ static void act_on(moo_group *group, moo_work *work, struct mooi_line *line,
 {
     switch (frame->kind) {
     case MOOI_CALL:
-        line->called = mooi_same_call(group, work, frame->call.rank,
-                                      &frame->call.signature);
+        line->called = mooi_is_our_call(group, work, frame->call.rank,
+                                        &frame->call.signature);
         work->differs |= !line->called;
         return;
     case MOOI_DIFFERS:

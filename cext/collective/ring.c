@@ -113,15 +113,6 @@ static uint32_t load_of(const struct mooi_hosts *hosts, uint32_t host,
     return bytes ? bytes : 1;
 }
 
-static uint32_t start_of(const struct mooi_hosts *hosts, uint32_t host,
-                         struct load load)
-{
-    uint32_t start = 0;
-    for (uint32_t h = 0; h < host; h++)
-        start += load_of(hosts, h, load);
-    return start;
-}
-
 /* Leader: begin with the team's input, or with the root's. */
 static void start_exchange(moo_group *group, moo_work *work, struct load load)
 {
@@ -130,8 +121,10 @@ static void start_exchange(moo_group *group, moo_work *work, struct load load)
     exchange->data = gathered(group, work);
     exchange->step = exchange->sent = exchange->received = 0;
     mooi_links_restart(&group->ring->links);
-    for (uint32_t host = 0; host <= hosts->count; host++)
-        exchange->start[host] = start_of(hosts, host, load);
+    exchange->start[0] = 0;
+    for (uint32_t host = 0; host < hosts->count; host++)
+        exchange->start[host + 1] =
+            exchange->start[host] + load_of(hosts, host, load);
     unsigned char *to = exchange->data + exchange->start[hosts->mine];
     *to = 0;
     for (uint32_t i = hosts->start[hosts->mine];
@@ -362,12 +355,9 @@ static moo_err broadcast(moo_group *group, moo_work *work)
         return run_rounds(group, work);
     struct load load = {(uint32_t)bytes, (int)root};
     moo_err err = gather_small(group, work, load);
-    if (!err && group->rank != root)
+    if (!err && group->rank != root) /* each host before sent one byte */
         mooi_spans_write(&work->spans, 0,
-                         gathered(group, work) +
-                             start_of(&group->hosts, group->hosts.of[root],
-                                      load),
-                         bytes);
+                         gathered(group, work) + group->hosts.of[root], bytes);
     return err;
 }
 

@@ -89,10 +89,9 @@ struct mooi_links {
 };
 
 /* Make the connections of the present epoch, within the slice, unless they
- * exist. Called by leaders only, in an operation that all have agreed on.
- * MOOI_PENDING: call again. MOO_EPEER: one cannot be made, and `work` was
- * aborted. MOO_EUNREACHABLE: no transport is allowed to all; every rank finds
- * the same. */
+ * exist. Called by leaders only, in an operation that all members of their hosts
+ * have begun. MOOI_PENDING: call again. MOO_EPEER: one cannot be made, and
+ * `work` was aborted. */
 moo_err mooi_links_make(moo_group *group, moo_work *work);
 
 /* The connections of this epoch exist: tell the members of this host which

@@ -14,6 +14,7 @@ _Static_assert(MOO_GROUP_FRAME_BYTES >= MOOI_FRAME_BYTES,
 
 struct moo_group_master {
     struct mooi_master master;
+    struct mooi_roll roll;
     struct mooi_outbox outbox;
 };
 
@@ -27,6 +28,7 @@ moo_err moo_group_master_open(moo_group_master **out)
     moo_group_master *master = calloc(1, sizeof *master);
     if (!master)
         return MOO_ENOMEM;
+    master->master.roll = &master->roll;
     master->master.emit = post;
     master->master.to = master;
     if (mooi_random(master->master.key, sizeof master->master.key)) {
@@ -41,7 +43,7 @@ moo_err moo_group_master_take(moo_group_master *master, uint32_t host,
                               const void *bytes, size_t length)
 {
     struct mooi_frame frame;
-    if (!host || !mooi_frame_read(&frame, bytes, length))
+    if (!host || !mooi_frame_read(&frame, NULL, bytes, length))
         return MOO_EPROTO;
     mooi_master_take(&master->master, host, &frame);
     return MOO_OK;

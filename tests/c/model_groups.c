@@ -128,6 +128,7 @@ struct world {
 };
 
 static struct world world;
+static struct mooi_roll said, heard; /* a view on its way, and one that came */
 
 static jmp_buf failed;
 static const char *failure;
@@ -147,9 +148,9 @@ static void put_frame(struct queue *queue, const struct mooi_frame *frame)
 {
     struct mooi_frame copy;
     holds(queue->count < DEPTH, "the model's queues are long enough");
-    size_t bytes = mooi_frame_write(frame, queue->frames[queue->count].data);
-    holds(bytes > 0 && mooi_frame_read(&copy,
-                                       queue->frames[queue->count].data, bytes),
+    uint8_t *data = queue->frames[queue->count].data;
+    size_t bytes = mooi_frame_write(frame, data, MOOI_FRAME_BYTES);
+    holds(bytes > 0 && mooi_frame_read(&copy, &heard, data, bytes),
           "a frame that is written can be read");
     queue->frames[queue->count++].bytes = (uint16_t)bytes;
 }
@@ -157,7 +158,7 @@ static void put_frame(struct queue *queue, const struct mooi_frame *frame)
 static struct mooi_frame take_frame(struct queue *queue)
 {
     struct mooi_frame frame;
-    holds(mooi_frame_read(&frame, queue->frames[0].data,
+    holds(mooi_frame_read(&frame, &heard, queue->frames[0].data,
                           queue->frames[0].bytes), "a frame can be read");
     memmove(queue->frames, queue->frames + 1,
             (DEPTH - 1) * sizeof *queue->frames);
@@ -254,7 +255,7 @@ static void to_host(void *to, uint32_t host, const struct mooi_frame *frame)
 {
     (void)to;
     if (frame->kind == MOOI_VIEW)
-        note_view(&frame->view);
+        note_view(frame->view);
     if (!world.places[host - 1].lost)
         put_frame(&world.places[host - 1].down_from, frame);
 }
@@ -273,8 +274,8 @@ static void to_members(void *to, const struct mooi_frame *frame)
         host->waiting = frame->waiting.count;
     if (frame->kind != MOOI_VIEW)
         return;
-    host->shown = frame->view.epoch;
-    host->seen |= (uint64_t)1 << frame->view.epoch;
+    host->shown = frame->view->epoch;
+    host->seen |= (uint64_t)1 << frame->view->epoch;
 }
 
 /* ---- leaders ---- */
@@ -330,7 +331,7 @@ static void to_leader(void *to, uint32_t place, const struct mooi_frame *frame)
     uint8_t bytes[MOOI_FRAME_BYTES];
     uint32_t hosts[HOSTS];
     hosts_of(roll_of(leader), hosts);
-    parcel.bytes = (uint32_t)mooi_frame_write(frame, bytes);
+    parcel.bytes = (uint32_t)mooi_frame_write(frame, bytes, sizeof bytes);
     memcpy(parcel.frame, bytes, sizeof parcel.frame);
     send_parcel(leader->host, hosts[place], &parcel);
 }
@@ -681,7 +682,7 @@ static void receive(uint32_t from, uint32_t to)
     line->count--;
     if (!parcel.data) {
         struct mooi_frame frame;
-        holds(mooi_frame_read(&frame, parcel.frame, parcel.bytes),
+        holds(mooi_frame_read(&frame, NULL, parcel.frame, parcel.bytes),
               "a frame can be read");
         mooi_commit_take(&leader->commit, &frame);
     } else if (parcel.epoch == leader->epoch) {
@@ -976,6 +977,7 @@ static void begin(uint32_t hosts, uint32_t people, uint32_t min_size,
     world.min_size = min_size;
     world.faults = faults;
     world.master.emit = to_host;
+    world.master.roll = &said;
     for (uint32_t i = 0; i < hosts; i++) {
         struct host *host = &world.places[i];
         host->up = true;

@@ -37,6 +37,7 @@ struct mooi_seat {
 /* A host with members. */
 struct mooi_place {
     uint32_t host; /* 0: none */
+    bool works;    /* in this view, even if its members of it are gone */
     bool reported; /* in this epoch */
     bool prepared, resting;
 };
@@ -54,11 +55,12 @@ struct mooi_master {
     uint8_t key[MOOI_SECRET_BYTES]; /* of the group */
     struct mooi_seat seats[MOOI_MEMBERS_MAX];
     struct mooi_place places[MOOI_HOSTS_MAX];
+    struct mooi_roll *roll; /* the caller's: room for a view that is sent */
     void (*emit)(void *to, uint32_t host, const struct mooi_frame *frame);
     void *to;
 };
 
-/* Zero all but what the caller sets: key, emit, to. */
+/* Zero all but what the caller sets: key, roll, emit, to. */
 
 /* A frame of a host, whose number is not 0. */
 void mooi_master_take(struct mooi_master *master, uint32_t host,

@@ -177,8 +177,9 @@ static const struct mooi_roll *first_view(const moo_group *group)
     return first || !epoch ? first : last;
 }
 
-int mooi_next_view(moo_group *group, struct mooi_view *view)
+int mooi_next_view(moo_group *group)
 {
+    struct mooi_view *view = &group->view;
     const struct mooi_roll *next =
         group->formed ? view_at(group, group->seq + 1) : first_view(group);
     if (!next || next->epoch <= group->view.epoch)

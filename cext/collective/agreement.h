@@ -92,8 +92,10 @@ void mooi_exit(moo_group *group, bool midway);
 uint32_t mooi_epoch(const moo_group *group);
 /* Let group->view be that of operation group->seq + 1, or that with which a
  * newcomer begins, and group->counters those of its members here. Returns this
- * member's rank in it. -1: there is none after group->view that has this member,
- * and nothing has changed. The group's mutex held. */
+ * member's rank in it. -1: there is none after group->view, and nothing has changed;
+ * MOOI_OUT: nor is this member in that one: it was expelled. The group's mutex
+ * held. */
+#define MOOI_OUT -2
 int mooi_next_view(moo_group *group);
 /* Whether newcomers wait for members to rest. */
 bool mooi_newcomers_wait(const moo_group *group);

@@ -6,6 +6,7 @@
 
 #include "collective/outbox.h"
 #include "collective/protocol/master.h"
+#include "core/clock.h"
 #include "mooactor.h"
 #include "transport/tcp/handshake.h"
 
@@ -17,6 +18,11 @@ struct moo_group_master {
     struct mooi_roll roll;
     struct mooi_outbox outbox;
 };
+
+static void set_clock(moo_group_master *master)
+{
+    master->master.now_ms = (uint64_t)(mooi_now() * 1e3);
+}
 
 static void post(void *to, uint32_t host, const struct mooi_frame *frame)
 {
@@ -45,12 +51,14 @@ moo_err moo_group_master_take(moo_group_master *master, uint32_t host,
     struct mooi_frame frame;
     if (!host || !mooi_frame_read(&frame, NULL, bytes, length))
         return MOO_EPROTO;
+    set_clock(master);
     mooi_master_take(&master->master, host, &frame);
     return MOO_OK;
 }
 
 void moo_group_master_lost(moo_group_master *master, uint32_t host)
 {
+    set_clock(master);
     mooi_master_lost(&master->master, host);
 }
 

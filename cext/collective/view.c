@@ -31,6 +31,8 @@ moo_err mooi_adopt(moo_group *group)
         group->info.epoch = view->epoch;
     }
     pthread_mutex_unlock(&group->mutex);
+    if (rank == MOOI_OUT)
+        return MOO_ECLOSED;
     if (rank < 0)
         return view->epoch ? MOO_OK : MOOI_PENDING;
     if (!group->formed) /* a newcomer: earlier operations do not concern it */
@@ -61,6 +63,8 @@ moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)
         /* before the size: the abort may have made the view too small */
         if (seq && mooi_decided(group, seq, &aborted) && aborted)
             return MOO_EPEER;
+        if (err == MOO_ECLOSED)
+            return err;
         if (!err && group->view.size >= group->min_size) {
             group->formed = true;
             return MOO_OK;

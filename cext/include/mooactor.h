@@ -460,7 +460,9 @@ typedef struct {
 /* The end of a call. MOO_EPEER: the member of `rank` in `epoch` died, or left
  * (left != 0). MOO_ETIMEOUT: it did not come in time. MOO_EMISMATCH: its call
  * was another, and `text` names both. MOO_EUNREACHABLE: no transport leads to
- * the other hosts. pid is its process; `text` may say more. */
+ * the other hosts. MOO_ECLOSED: this member has left, or, as `text` says, it is
+ * none any more, because the connections between its host and another break
+ * again and again. pid is its process; `text` may say more. */
 typedef struct {
     int status;
     uint32_t rank, epoch;

@@ -20,6 +20,8 @@
 #define MOOI_HOST_NAME_BYTES 1
 #define MOOI_ADDRESSES_MAX 1
 #define BEYOND 8
+#define MOOI_CUTS_MOST 2u
+#define MOOI_CUTS_KEPT 4u
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -108,6 +110,7 @@ struct roll { /* a view, for the checks */
     uint32_t size;
     bool rested;
     enum mooi_why why;
+    uint8_t rank, witness;
     uint8_t people[MOOI_MEMBERS_MAX];
 };
 
@@ -224,10 +227,39 @@ static void check_admission(uint32_t epoch)
           "newcomers enter where all rest");
 }
 
+static uint32_t team_in(const struct roll *roll, uint32_t host)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < roll->size; i++)
+        count += world.people[roll->people[i]].host == host;
+    return count;
+}
+
+/* Of two hosts the one with fewer members is out, as a whole, and the other one
+ * stays. */
+static void check_expulsion(uint32_t epoch)
+{
+    const struct roll *roll = &world.rolls[epoch], *before = roll - 1;
+    if (roll->why != MOOI_WHY_EXPELLED)
+        return;
+    uint32_t out = world.people[before->people[roll->rank]].host;
+    uint32_t stays = world.people[before->people[roll->witness]].host;
+    holds(team_in(before, out) <= team_in(before, stays),
+          "the host with fewer members is expelled");
+    for (uint32_t i = 0; i < before->size; i++) {
+        const struct person *person = &world.people[before->people[i]];
+        bool goes = person->host == out;
+        holds(has(roll, before->people[i]) ? !goes : goes || person->leaves,
+              "the host that is expelled is out, and no other");
+    }
+}
+
 static void note_view(const struct mooi_roll *view)
 {
     struct roll roll = {.first_seq = view->first_seq, .size = view->size,
-                        .rested = view->rested, .why = view->cause.why};
+                        .rested = view->rested, .why = view->cause.why,
+                        .rank = (uint8_t)view->cause.rank,
+                        .witness = (uint8_t)view->cause.witness};
     holds(view->epoch < EPOCHS && view->first_seq < SEQS,
           "the model's tables are long enough");
     for (uint32_t i = 0; i < view->size; i++)
@@ -248,6 +280,7 @@ static void note_view(const struct mooi_roll *view)
     world.ends[seq] = ABORTED;
     world.reasons[seq] = view->cause.why;
     check_admission(view->epoch);
+    check_expulsion(view->epoch);
     check_silent(view->epoch);
 }
 
@@ -447,7 +480,8 @@ static void call(struct person *person)
     uint64_t seq = person->seq + 1;
     struct cell *cell = cell_of(person);
     const struct roll *aborted = abort_of(host, seq);
-    adopt(person, view_at(host, seq));
+    uint32_t epoch = view_at(host, seq);
+    adopt(person, epoch);
     if (aborted && (mooi_state_of(&host->words.word, seq) == MOOI_PAST ||
                     mooi_state_of(&host->words.word, seq) == MOOI_ABORTED)) {
         person->seq = seq;
@@ -455,6 +489,10 @@ static void call(struct person *person)
         person->ended = seq;
         if (!is_silent(aborted->why))
             end_call(person);
+        return;
+    }
+    if (epoch != person->epoch) { /* it is in none any more */
+        person->phase = DONE;
         return;
     }
     const struct roll *roll = roll_of(person);
@@ -714,30 +752,40 @@ static void notice_end(struct person *person)
     mooi_agent_gone(&host->agent, person->slot, !person->leaves, begun);
 }
 
-static void complain(struct person *person, enum mooi_why why)
+static uint32_t rank_of(const struct person *person, const struct person *one)
 {
     const struct roll *roll = roll_of(person);
     uint32_t rank = 0;
-    while (roll->people[rank] != person - world.people)
+    while (roll->people[rank] != one - world.people)
         rank++;
-    person->note = 2;
-    person->noted = person->seq + (person->phase == CALLING);
-    person->complaint = (struct mooi_cause){.why = why, .rank = rank,
-                                            .witness = rank};
+    return rank;
 }
 
-/* A connection of its that was cut in this epoch. */
-static bool finds_a_cut(const struct person *person)
+static void complain(struct person *person, enum mooi_why why,
+                     const struct person *about)
+{
+    person->note = 2;
+    person->noted = person->seq + (person->phase == CALLING);
+    person->complaint =
+        (struct mooi_cause){.why = why, .rank = rank_of(person, about),
+                            .witness = rank_of(person, person)};
+}
+
+/* The leader at the other end of a connection of its that was cut in this
+ * epoch. */
+static const struct person *finds_a_cut(const struct person *person)
 {
     if (person->phase != RUNNING || person->note ||
         leader_in(roll_of(person), person->host) != person)
-        return false;
+        return NULL;
     for (uint32_t host = 0; host < HOSTS; host++)
-        if ((world.lines[person->host][host].cut >= person->epoch ||
-             world.lines[host][person->host].cut >= person->epoch) &&
-            leader_in(roll_of(person), host))
-            return true;
-    return false;
+        if (world.lines[person->host][host].cut >= person->epoch ||
+            world.lines[host][person->host].cut >= person->epoch) {
+            const struct person *other = leader_in(roll_of(person), host);
+            if (other)
+                return other;
+        }
+    return NULL;
 }
 
 /* ---- choices ---- */
@@ -746,7 +794,7 @@ enum act {
     STEP, NOTICE, NOTE, FIND_CUT, LOOK, UP, DOWN, RECEIVE, HOME_NOTICES,
     AGENT_NOTICES, AGENT_KILLS,
     /* faults */
-    KILL, LEAVE, JOIN, CRASH, CUT_HOME, CUT_LINE, LATE, ODD, ACTS
+    KILL, LEAVE, JOIN, CRASH, CUT_HOME, CUT_LINE, LATE, ODD, CUT_FOR_GOOD, ACTS
 };
 static const char *const act_names[ACTS] = {
     "steps", "its end is noticed", "its note is read", "finds a cut",
@@ -755,7 +803,7 @@ static const char *const act_names[ACTS] = {
     "the home loses host", "the agent loses the home of host",
     "the agent kills all on host", "is killed", "leaves", "joins on host",
     "crashes: host", "is cut off the home: host", "line cut", "is late",
-    "makes another call"};
+    "makes another call", "line cut for good"};
 
 struct choice {
     enum act act;
@@ -807,6 +855,7 @@ static bool may(struct choice choice)
     case CUT_HOME:
         return host->up && !host->cut;
     case CUT_LINE:
+    case CUT_FOR_GOOD:
         return choice.a < choice.b && choice.b < world.hosts;
     case LATE:
         return present(person) && !person->note && person->epoch &&
@@ -864,7 +913,7 @@ static void act_on(struct choice choice)
         hear_note(person);
         break;
     case FIND_CUT:
-        complain(person, MOOI_WHY_CUT);
+        complain(person, MOOI_WHY_CUT, finds_a_cut(person));
         break;
     case LOOK:
         mooi_agent_look(&host->agent);
@@ -909,16 +958,18 @@ static void act_on(struct choice choice)
         host->cut = true;
         break;
     case CUT_LINE:
+    case CUT_FOR_GOOD:
         for (int way = 0; way < 2; way++) {
             struct line *line = way ? &world.lines[choice.a][choice.b]
                                     : &world.lines[choice.b][choice.a];
-            uint32_t cut = world.master.epoch;
+            uint32_t cut = choice.act == CUT_LINE ? world.master.epoch
+                                                  : UINT32_MAX;
             memset(line, 0, sizeof *line);
             line->cut = cut;
         }
         break;
     case LATE:
-        complain(person, MOOI_WHY_LATE);
+        complain(person, MOOI_WHY_LATE, person);
         break;
     case ODD:
         person->odd = true;
@@ -934,7 +985,8 @@ static uint32_t choices_now(struct choice *choices, bool faults)
     for (enum act act = 0; act < (faults ? ACTS : KILL); act++) {
         bool of_person = act <= FIND_CUT || act == KILL || act == LEAVE ||
                          act == LATE || act == ODD;
-        bool of_two = act == RECEIVE || act == CUT_LINE;
+        bool of_two = act == RECEIVE || act == CUT_LINE ||
+                      act == CUT_FOR_GOOD;
         uint32_t most = of_person ? PEOPLE : world.hosts;
         for (uint32_t a = 0; a < most; a++)
             for (uint32_t b = 0; b < (of_two ? world.hosts : 1); b++) {
@@ -944,6 +996,16 @@ static uint32_t choices_now(struct choice *choices, bool faults)
             }
     }
     return count;
+}
+
+static bool is_expelled(const struct person *person)
+{
+    for (uint32_t epoch = person->epoch + 1; epoch <= world.master.epoch;
+         epoch++)
+        if (world.rolls[epoch].why == MOOI_WHY_EXPELLED &&
+            !has(&world.rolls[epoch], (uint8_t)(person - world.people)))
+            return true;
+    return false;
 }
 
 /* Nothing more happens by itself. Everybody who waits has a reason. */
@@ -961,7 +1023,7 @@ static void check_rest(void)
         for (uint32_t r = 0; r < roll->size; r++)
             waits |= world.people[roll->people[r]].phase == DONE;
         holds(few || waits, "nobody waits for ever");
-        if (person->phase != JOINING)
+        if (person->phase != JOINING && !is_expelled(person))
             holds(has(roll, (uint8_t)i), "who lives is in the view");
         holds(person->phase != RESTING, "who rests is woken");
     }
@@ -998,7 +1060,8 @@ static void tell(struct choice choice)
     if (choice.act <= FIND_CUT || (choice.act >= KILL && choice.act != JOIN &&
                                    choice.act != CRASH &&
                                    choice.act != CUT_HOME &&
-                                   choice.act != CUT_LINE))
+                                   choice.act != CUT_LINE &&
+                                   choice.act != CUT_FOR_GOOD))
         printf("  member %u (seq %u, epoch %u, phase %d) %s\n",
                (unsigned)choice.a, (unsigned)world.people[choice.a].seq,
                (unsigned)world.people[choice.a].epoch,
@@ -1062,7 +1125,8 @@ static bool choose(struct choice *choice)
                              choice->act == LEAVE || choice->act == LATE ||
                              choice->act == ODD;
             choice->a = draw(of_person ? PEOPLE : world.hosts);
-            if (choice->act == RECEIVE || choice->act == CUT_LINE)
+            if (choice->act == RECEIVE || choice->act == CUT_LINE ||
+                choice->act == CUT_FOR_GOOD)
                 choice->b = draw(world.hosts);
         }
         if (may(*choice))

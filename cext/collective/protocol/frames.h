@@ -71,6 +71,7 @@ enum mooi_why {
     MOOI_WHY_SHORT, /* a member left in the middle, or too few remain */
     MOOI_WHY_DIED,  /* a member died */
     MOOI_WHY_CUT,   /* a connection broke, or could not be made */
+    MOOI_WHY_EXPELLED, /* so often that the host of `rank` is out of the group */
     MOOI_WHY_LATE,  /* the deadline passed, waiting for a member */
     MOOI_WHY_NO_WAY, /* two members have no transport in common */
     MOOI_WHY_FEW, /* fewer than min_size members for too long */

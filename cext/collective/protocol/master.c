@@ -129,6 +129,56 @@ static struct mooi_cause cause_of(const struct mooi_master *master,
     return cause;
 }
 
+static uint32_t members_on(const struct mooi_master *master, uint32_t host)
+{
+    uint32_t count = 0;
+    for (uint32_t rank = 0; rank < master->size; rank++)
+        count += master->seats[rank].member.host == host;
+    return count;
+}
+
+/* Take note of a cut between two hosts. Whether there are too many. */
+static bool is_cut_again(struct mooi_master *master, uint32_t host,
+                         uint32_t other)
+{
+    uint32_t recent = 1;
+    for (uint32_t i = 0; i < MOOI_CUTS_KEPT; i++) {
+        const struct mooi_broken *cut = &master->cuts[i];
+        bool same = (cut->host == host && cut->other == other) ||
+                    (cut->host == other && cut->other == host);
+        recent += same && master->now_ms - cut->when_ms <= MOOI_CUT_MEMORY_MS;
+    }
+    master->cuts[master->cut++ % MOOI_CUTS_KEPT] =
+        (struct mooi_broken){host, other, master->now_ms};
+    return recent >= MOOI_CUTS_MOST;
+}
+
+/* A connection was cut: if too often, the host with fewer members goes, or of
+ * two with as many the one with higher ranks. */
+static void expel(struct mooi_master *master, struct mooi_cause *cause)
+{
+    struct mooi_seat *seats = master->seats;
+    uint32_t rank = cause->rank, witness = cause->witness;
+    if (rank >= master->size || witness >= master->size)
+        return;
+    uint32_t host = seats[rank].member.host;
+    uint32_t other = seats[witness].member.host;
+    if (host == other || !is_cut_again(master, host, other))
+        return;
+    uint32_t ours = members_on(master, host);
+    uint32_t theirs = members_on(master, other);
+    if (ours > theirs || (ours == theirs && rank < witness)) {
+        cause->rank = witness;
+        cause->witness = rank;
+        host = other;
+    }
+    cause->why = MOOI_WHY_EXPELLED;
+    cause->pid = seats[cause->rank].member.pid;
+    for (uint32_t i = 0; i < master->size; i++)
+        if (seats[i].member.host == host)
+            seats[i].presence = MOOI_HAS_DIED;
+}
+
 /* Forget members that are gone, and newcomers too unless they are let in. */
 static void reseat(struct mooi_master *master, bool admit)
 {
@@ -181,6 +231,8 @@ static void decide(struct mooi_master *master)
     uint64_t last = outcome(master);
     struct mooi_cause cause = cause_of(master, last + 1);
     bool rested = resting(master);
+    if (cause.why == MOOI_WHY_CUT)
+        expel(master, &cause);
     reseat(master, rested || survivors(master) < master->min_size);
     master->epoch++;
     master->committed = last + 1; /* decided, in any case */
@@ -289,7 +341,8 @@ static void take_report(struct mooi_master *master, uint32_t host,
                         const struct mooi_frame *frame)
 {
     struct mooi_place *place = place_of(master, host);
-    if (!place || frame->report.epoch != master->epoch || place->reported)
+    if (!place || !place->works || place->reported ||
+        frame->report.epoch != master->epoch)
         return;
     place->reported = true;
     place->resting = frame->report.resting;

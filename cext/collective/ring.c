@@ -406,7 +406,7 @@ static moo_err run(moo_group *group, moo_work *work, algorithm *one)
                                          : barrier(group, work);
     if (err == (moo_err)MOO_EMISMATCH)
         return differ(group, work);
-    /* What has been told does not fit the group that is left, and need not. */
+    /* Its end has been told: it need not fit the group that is left. */
     bool fits = work->told || mooi_possible(group, work);
     return err || fits ? err : MOO_EINVAL;
 }

@@ -381,8 +381,8 @@ class LearnerGroup:
         """Leave the group; the others go on. May be called twice, from any thread, and
         by a forked child, which has nothing to leave.
 
-        Operations of this member that are queued fail. Modules that it has wrapped are
-        plain modules from then on.
+        Operations of this member that are queued fail; the others may get the result of
+        one that was under way. Modules that it has wrapped are plain ones from then on.
         """
         shared = self._shared
         if shared is not None and not is_child(self._pid):

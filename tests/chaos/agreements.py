@@ -39,6 +39,13 @@ class Operation(NamedTuple):
         return tuple(found)
 
     @property
+    def is_known(self) -> bool:
+        """Whether the member knows how it has ended: it was not killed before, and has
+        not left the group in the middle."""
+        finished = self.finished
+        return finished is not None and finished.facts.get("error") != "RuntimeError"
+
+    @property
     def tokens(self) -> set[int]:
         return {token for token in self.got if token}
 
@@ -73,9 +80,7 @@ def all_in_a_result_have_it(story: Story) -> Iterator[Violation]:
     for one in by_token.values():
         for token in one.tokens:
             other = by_token.get(token)
-            if other is None or other is one or other.finished is None:
-                continue  # of "sums"; or it was killed before it could note its end
-            if other.got != one.got:
+            if other is not None and other.is_known and other.got != one.got:
                 text = f"{one} has a result that {other}, which is in it, has not"
                 yield Violation(text, one.events + other.events)
     lost: dict[tuple[str, int], Event] = {}
@@ -240,7 +245,8 @@ def equal_versions_are_equal(story: Story) -> Iterator[Violation]:
 @rule("updates")
 def an_update_has_each_contribution_once(story: Story) -> Iterator[Violation]:
     """An update is the sum of whole contributions, and has as many samples as these
-    have; it is the same for all; and no contribution is in two of them."""
+    have, a batch at least, or exactly; it is the same for all; and no contribution is
+    in two of them."""
     added = {event.token: event for event in story.of("adds")}
     sums: dict[tuple[str, int], Event] = {}
     used: dict[int, Event] = {}
@@ -259,6 +265,9 @@ def an_update_has_each_contribution_once(story: Story) -> Iterator[Violation]:
         elif sum(part.samples for part in parts if part) != event.total:
             text = f"update {event.version} has {event.total} samples"
             yield Violation(text, [event, *filter(None, parts)])
+        elif not event.least <= event.total <= (event.facts.get("most") or event.total):
+            text = f"update {event.version} has {event.total} samples, not a batch"
+            yield Violation(text, [event])
         for token in event.got.values():
             other = used.setdefault(token, event)
             if (other.model, other.version) != (event.model, event.version):

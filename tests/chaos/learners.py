@@ -209,11 +209,12 @@ class Training(_Loop):
         self.model = _Tokens()
         self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-9, momentum=0.9)
         self.exact = self.options["on_loss"] == "raise"
+        self.batch = 16 if self.exact else 8
         self.accumulator = moo.Accumulator(
             self.group,
             self.model,
             self.optimizer,
-            batch=16 if self.exact else 8,
+            batch=self.batch,
             exact=self.exact,
             check_every=7,
             before_update=self._note_update,
@@ -252,7 +253,9 @@ class Training(_Loop):
         sums = (self.model.sums.grad * total).round().tolist()
         got = {str(at): int(value) for at, value in enumerate(sums) if value}
         facts = {"model": self._name(), "version": stats["version"]}
-        self.note("updates", total=total, got=got, **facts)
+        most = self.batch if self.exact else None
+        batch = {"least": self.batch, "most": most}
+        self.note("updates", total=total, got=got, **facts, **batch)
 
     def _note_step(self) -> None:
         stats = self.accumulator.stats()

@@ -97,12 +97,12 @@ KEPT = """
 24.05 m.0 step group=t model=o version=0 digest=1 received=1 stale=0 healed=0
 24.1 l.0 adds group=t token=50 at=0 samples=2 exact=false
 24.15 m.0 adds group=t token=60 at=9 samples=1 exact=false
-24.2 l.0 updates group=t model=o version=0 total=3 got={"0":50,"9":60}
-24.25 m.0 updates group=t model=o version=0 total=3 got={"0":50,"9":60}
+24.2 l.0 updates group=t model=o version=0 least=1 total=3 got={"0":50,"9":60}
+24.25 m.0 updates group=t model=o version=0 least=1 total=3 got={"0":50,"9":60}
 24.3 l.0 step group=t model=o version=1 digest=2 received=0 stale=0 healed=0
 24.35 m.0 step group=t model=o version=1 digest=2 received=1 stale=0 healed=0
 24.4 l.0 adds group=t token=51 at=1 samples=1 exact=false
-24.5 l.0 updates group=t model=o version=1 total=1 got={"1":51}
+24.5 l.0 updates group=t model=o version=1 least=1 total=1 got={"1":51}
 24.6 l.0 step group=t model=o version=2 digest=3 received=0 stale=0 healed=0
 25.0 runner fault kind=kill target=m pid=41
 25.1 l.0 finished group=g op=l3 how=error error=PeerLost epoch=1 text=dead
@@ -351,16 +351,23 @@ one model: a member has diverged and is healed
 + 24.3 m.0 step group=t model=o version=1 digest=2 received=1 stale=0 healed=1
 updates: two make other updates
 - m.0 updates
-+ 24.2 m.0 updates group=t model=o version=0 total=2 got={"0":50}
++ 24.2 m.0 updates group=t model=o version=0 least=1 total=2 got={"0":50}
 updates: a contribution is in one update twice
 - l.0 updates group=t model=o version=1
-+ 24.5 l.0 updates group=t model=o version=1 total=1 got={"1":102}
++ 24.5 l.0 updates group=t model=o version=1 least=1 total=1 got={"1":102}
 updates: a contribution is in two updates
 - l.0 updates group=t model=o version=1
-+ 24.5 l.0 updates group=t model=o version=1 total=3 got={"0":50,"1":51}
++ 24.5 l.0 updates group=t model=o version=1 least=1 total=3 got={"0":50,"1":51}
 updates: the samples are not those of the contributions
 - l.0 updates group=t model=o version=1
-+ 24.5 l.0 updates group=t model=o version=1 total=2 got={"1":51}
++ 24.5 l.0 updates group=t model=o version=1 least=1 total=2 got={"1":51}
+updates: an update has less than the batch
+- l.0 updates group=t model=o version=1
++ 24.5 l.0 updates group=t model=o version=1 least=2 total=1 got={"1":51}
+updates: an exact batch has too much
+- l.0 updates group=t model=o version=1
++ 24.5 l.0 updates group=t model=o version=1 least=0 most=1 total=2 got={"2":52}
++ 24.35 l.0 adds group=t token=52 at=2 samples=2 exact=false
 kept contributions: a member's contribution is lost when another dies
 + 24.35 l.0 adds group=t token=52 at=3 samples=1 exact=false
 """
@@ -384,13 +391,17 @@ a silence that is longer where packets get lost
 + 1.0 a.0 born role=a actor=A incarnation=0 pid=10 host=far
 + 46.0 runner fault kind=loss target=far until=60.0
 + 46.0 runner fault kind=cut target=far until=48.0
+a result with the part of a member that left in the middle
+- m.0 finished group=g op=m1
++ 21.2 m.0 finished group=g op=m1 how=error error=RuntimeError text=left
++ 21.15 driver removing actor=2b how=stop
 contributions of a member that gets a newer state
 + 24.35 m.0 adds group=t token=62 at=9 samples=1 exact=false
 + 24.45 m.0 step group=t model=o version=1 digest=2 received=2 stale=1 healed=0
 + 24.5 m.0 adds group=t token=63 at=10 samples=1 exact=false
-+ 24.7 m.0 updates group=t model=o version=2 total=1 got={"10":63}
++ 24.7 m.0 updates group=t model=o version=2 least=1 total=1 got={"10":63}
 a step whose sum is not known
-+ 24.5 m.0 updates group=t model=o version=1 total=0 got={}
++ 24.5 m.0 updates group=t model=o version=1 least=1 total=0 got={}
 a call to an actor that was removed
 + 99.81 driver sent call=late to=A client=x method=echo argument=1 timeout=60
 + 99.82 driver ended call=late how=error error=ActorDied delivered=false

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import socket
-from functools import partial
 
 from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
@@ -55,10 +54,6 @@ def _serve(
     broker = Broker(node, serving.log, serving.stop)
     serving.describe(broker.report)
     serving.log(about(key))
-    try:
-        node.tell_fingerprint(partial(_strange, serving, key))
-    except OSError as error:
-        serving.log(f"programs with another key are not told: {error.strerror} (UDP)")
     standby = None
     if first is not None:
         later = serving.loop.later
@@ -72,13 +67,6 @@ def _serve(
         standby.close()
         if standby.refusal is not None:
             raise Failure(standby.refusal, code=1)
-
-
-def _strange(serving: Serving, key: secret.Key, host: str, theirs: str) -> None:
-    serving.log(
-        f"a program on {host} holds another key, {theirs}, and is not let in; the key "
-        f"here is {key}"
-    )
 
 
 def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:

@@ -11,7 +11,7 @@ from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
-from mooactor.control.fingerprints import OTHER_KEY
+from mooactor.control.secret import OTHER_KEY
 from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
 from mooactor.host.keeper import Keeper, Offer

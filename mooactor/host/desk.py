@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Message
-from mooactor.host import history
 from mooactor.host.history import History, Printers, is_meant
 from mooactor.host.members import Stop
 from mooactor.host.protocol import (
@@ -43,7 +42,7 @@ class Desk:
         self._home = home
         self._mark = mark
         self._driver = driver
-        self.history = History(home.loop.later)
+        self.history = History()
         self._printers = Printers(home)
         home.logs.history = self._printed
         home.on_over = self._over
@@ -82,13 +81,12 @@ class Desk:
         reader = self.history.read(name, channel)
         actor = self._last(name)
         if not message.follow or actor is None:
-            reader.end(found=reader.waits or actor is not None)
+            reader.end(found=reader.has_some or actor is not None)
         elif actor.over:
             why = in_words(actor.last_notice().record)
-            history.end(reader, actor.label, why)
+            reader.end(True, actor.label, why)
         else:
             reader.follows = True
-        self.history.send()
 
     def _last(self, name: str) -> Supervised | None:
         """The actor that is meant: one that is not over, else the latest."""

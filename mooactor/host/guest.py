@@ -24,7 +24,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -55,7 +55,6 @@ from mooactor.host.protocol import (
     Leave,
     Lost,
     Now,
-    OfAProcess,
     Open,
     Opened,
     OverLine,
@@ -66,9 +65,9 @@ from mooactor.host.protocol import (
     Start,
 )
 from mooactor.host.reaper import Reaper
-from mooactor.host.relayed import RelayedLines, RelayedOutput
+from mooactor.host.relays import LineRelay, OutputRelay
 from mooactor.host.resources import Resources
-from mooactor.host.site import End, LocalProcess, Process, Site
+from mooactor.host.site import End, Process, Site
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.needs import Amount
@@ -98,8 +97,8 @@ class Guest:
         self.host = host
         self.mark = ""  # of the session; empty until it is opened
         self._channel = channel
-        self._relayed = RelayedLines(loop, channel)
-        self._output = RelayedOutput(loop, channel)
+        self._lines = LineRelay(loop, channel)
+        self._output = OutputRelay(loop, channel)
         self._loop = loop
         self._reaper = reaper
         self._resources = resources
@@ -149,12 +148,8 @@ class Guest:
             actions[type(message)](message)
 
     def _post(self, message: Message) -> None:
-        if self.closed:
-            return
-        if isinstance(message, OfAProcess):
-            self._relayed.news(message)
-        else:
-            self._channel.post(message)
+        if not self.closed:  # an answer, or news of one of its processes
+            self._channel.post(message, patient=True)
 
     def _open(self, message: Open) -> None:
         if self._site is not None:
@@ -311,7 +306,7 @@ class Guest:
         if number is None or self.closed:
             return
         try:
-            self._relayed.said(line, number, data, fds)
+            self._lines.said(line, number, data, fds)
         except (Unsendable, OSError):  # too large for a message of ours, or no parcel
             self._loop.close_line(line)
 
@@ -340,9 +335,7 @@ class Guest:
     def exited(self, process: Process, end: End) -> None:
         self._remove_inbox(self._ids[self._numbers[process]])
         number = self._forget(process)
-        exited = Exited(number, end.status, list(end.stderr), end.oom)
-        news = partial(self._post, exited)
-        self._output.after(cast(LocalProcess, process).readers, news)
+        self._post(Exited(number, end.status, list(end.stderr), end.oom))
 
     def _remove_inbox(self, process_id: int) -> None:
         # The data plane's socket stays: that it refuses is how a dead owner is known.
@@ -364,8 +357,6 @@ class Guest:
         if self.closed:
             return
         self.closed = True
-        self._relayed.clear()
-        self._output.clear()
         self._channel.close(why)
         if self._site is not None:
             for process in self._processes.values():

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The latest output of actors, and those who read it with ``mooactor logs``.
 
-A reader gets lines as its channel takes them: at most `_MOST_QUEUED` bytes wait in the
-channel, the rest waits here. Invariant: no line that a reader was to have is missing in
-silence. Those that were kept when it asked are all sent, before any later one. Of later
-ones the oldest make way once `_MOST_WAITING` bytes wait, and the reader is told how
-many, at that place.
+Invariant: no line that a reader was to have is missing in silence. Those that were kept
+when it asked are all sent, before any later one. Later ones are left out while
+`_MOST_QUEUED` bytes wait in its channel, and it is told how many, at that place.
 
 The output that is kept has a bound in lines and in bytes: a progress bar may be one
 line of 64 KiB after another. Of one actor the oldest lines make way, and of all actors
@@ -19,7 +17,7 @@ neither tells how many actors have printed: `Printers` finds the actor of a line
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control.channel import Channel
@@ -35,10 +33,7 @@ _MOST_OF_ONE = 1 << 23  # bytes of these
 _MOST_OF_ALL = 1 << 26
 _PER_LINE = 128  # bytes that each costs beside its text, about
 _MOST_ACTORS = 1000  # of which lines are kept: those that printed last
-_MOST_QUEUED = 1 << 22  # bytes in the channel of a reader
-_MOST_WAITING = 1 << 24  # and here, for one that is slow
-_MOST_AT_THE_END = 1 << 25  # in its channel, when the session ends
-_PAUSE_S = 0.05  # until a channel is looked at again
+_MOST_QUEUED = 1 << 24  # bytes in the channel of a reader
 
 
 class Printer(NamedTuple):
@@ -64,63 +59,40 @@ class Reader:
     """One who asked for the lines of the actor of a name."""
 
     def __init__(self, name: str, channel: Channel, lines: Iterable[_Line]) -> None:
+        """`lines` are those that are kept: it gets them all."""
         self.name = name
         self.channel = channel
         self.follows = False  # those to come, too
-        self.over = False  # it has been sent everything
-        self._kept = deque(lines)  # goes first, and never makes way
-        self._waiting: deque[_Line] = deque()  # what came later
-        self._bytes = 0  # of the latter
-        self._left_out = 0  # before its first one
-        self._last: End | None = None
+        self.has_some = False
+        self._left_out = 0  # since the last one that it was sent
+        for line in lines:
+            self._post(*line)
 
-    def add(self, line: _Line) -> None:
-        """A new line."""
-        self._waiting.append(line)
-        self._bytes += _cost(line)
-        while self._bytes > _MOST_WAITING:
-            self._bytes -= _cost(self._waiting.popleft())
-            self._left_out += 1
+    def add(self, lines: Sequence[_Line]) -> None:
+        """New lines."""
+        if self.channel.queued > _MOST_QUEUED:
+            self._left_out += len(lines)
+            return
+        self._tell_of_gap()
+        for line in lines:
+            self._post(*line)
 
     def end(
         self, found: bool, label: str | None = None, why: str | None = None
     ) -> None:
-        """After what waits comes nothing but this."""
-        self.follows, self._last = False, End(found, label, why)
-
-    def send(self, most: int | None = None) -> None:
-        """Post what the channel takes: until `most` bytes wait there."""
-        most = _MOST_QUEUED if most is None else most
-        while self._kept and self.channel.queued < most:
-            self._post(*self._kept.popleft())
-        while self._waiting and not self._kept and self.channel.queued < most:
-            self._tell_of_gap()
-            line = self._waiting.popleft()
-            self._bytes -= _cost(line)
-            self._post(*line)
-        if not self.waits and self._last is not None and not self.over:
-            self._tell_of_gap()
-            self.channel.post(self._last)
-            self.over = True
-
-    def drop(self) -> None:
-        """There is no time left for what still waits."""
-        self._left_out += len(self._kept) + len(self._waiting)
-        self._kept.clear()
-        self._waiting.clear()
-        self.send()
-
-    @property
-    def waits(self) -> bool:
-        return bool(self._kept or self._waiting)
+        """Nothing comes after this."""
+        self.follows = False
+        self._tell_of_gap()
+        self.channel.post(End(found, label, why), patient=True)
 
     def _post(self, number: int, text: bytes, host: str, printer: Printer) -> None:
+        self.has_some = True
         line = text.decode(errors="replace")
-        self.channel.post(Line(line, number, *printer, host))
+        self.channel.post(Line(line, number, *printer, host), patient=True)
 
     def _tell_of_gap(self) -> None:
         if self._left_out:
-            self.channel.post(LeftOut(self._left_out))
+            self.channel.post(LeftOut(self._left_out), patient=True)
             self._left_out = 0
 
 
@@ -143,18 +115,12 @@ class _Kept:
 
 
 class History:
-    """The last lines that each actor has printed, also of those that are dead.
+    """The last lines that each actor has printed, also of those that are dead."""
 
-    Args:
-      later: calls a function after so many seconds.
-    """
-
-    def __init__(self, later: Callable[[float, Callable[[], None]], None]) -> None:
-        self._later = later
+    def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}  # in the order of their last lines
         self._bytes = 0
         self._readers: list[Reader] = []
-        self._sends_again = False
 
     def add(
         self, number: int, printer: Printer, lines: Iterable[bytes], host: str = ""
@@ -170,9 +136,7 @@ class History:
         self._make_way()
         for reader in self._readers:
             if reader.follows and is_meant(label, reader.name):
-                for line in new:
-                    reader.add(line)
-                self._send(reader)
+                reader.add(new)
 
     def _take(self, label: str) -> _Kept | None:
         kept = self._kept.pop(label, None)
@@ -193,7 +157,7 @@ class History:
 
     def read(self, name: str, channel: Channel) -> Reader:
         """A reader with the lines of the actor of this name. Then either `Reader.end`
-        is called, or it follows; and `send`."""
+        is called, or it follows."""
         found = [kept for label, kept in self._kept.items() if is_meant(label, name)]
         reader = Reader(name, channel, [line for kept in found for line in kept.lines])
         self._readers.append(reader)
@@ -220,38 +184,14 @@ class History:
             name = reader.name
             others = any(is_meant(other, name) for other in rest)
             if reader.follows and is_meant(label, name) and not others:
-                end(reader, label, why)
-        self.send()
-
-    def send(self) -> None:
-        """Post to all readers what their channels take now, and the rest soon."""
-        for reader in self._readers:
-            self._send(reader)
-        self._readers = [reader for reader in self._readers if not reader.over]
-
-    def _send(self, reader: Reader) -> None:
-        reader.send()
-        if reader.waits and not self._sends_again:
-            self._sends_again = True
-            self._later(_PAUSE_S, self._send_again)
-
-    def _send_again(self) -> None:
-        self._sends_again = False
-        self.send()
+                reader.end(True, label, why)
 
     def close(self, why: str) -> None:
         """The session is over, `why` says how."""
         for reader in self._readers:
             if reader.follows:
-                end(reader, reader.name, why)
-            reader.send(_MOST_AT_THE_END)
-            reader.drop()
+                reader.end(True, reader.name, why)
         self._readers.clear()
-
-
-def end(reader: Reader, label: str, why: str) -> None:
-    """The last message to one who follows an actor."""
-    reader.end(True, label, why)
 
 
 def is_meant(label: str, name: str) -> bool:

@@ -24,7 +24,6 @@ import msgspec
 
 from mooactor.control.messages import Malformed, Message, encode, readable
 from mooactor.host.eventloop import EventLoop, FarLine
-from mooactor.host.outbox import Outbox
 from mooactor.host.protocol import (
     TO_HOME,
     Born,
@@ -53,7 +52,7 @@ from mooactor.host.protocol import (
 )
 from mooactor.host.site import End, Family, Process
 from mooactor.process.needs import Amount
-from mooactor.process.parcel import sealed
+from mooactor.process.parcel import contents, sealed
 from mooactor.process.protocol import Life, Reply, Stop
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class RemoteSite:
         self.host = host
         self._loop = loop
         self._news = news
-        self._outbox: Outbox | None = None  # once there is a channel
+        self._channel: Channel | None = None
         self._processes: dict[int, RemoteProcess] = {}
         self._asked: dict[int, Heard] = {}
         self._numbers = 0
@@ -142,14 +141,16 @@ class RemoteSite:
 
     def open(self, channel: Channel, message: Open) -> None:
         """Have the session hosted at the other end."""
-        self._outbox = Outbox(channel, self._loop)
+        self._channel = channel
         self.post(message)
 
     def post(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """Send one message to a guest; dropped once the channel is closed."""
-        if not self.closed and self._outbox is not None:
+        """Send one message to a guest; dropped once the channel is closed. The contents
+        of `fds` become its parcels; the descriptors stay the caller's."""
+        if not self.closed and self._channel is not None:
             # The home has what is in a start until that actor is over.
-            self._outbox.post(message, fds, patient=isinstance(message, Start))
+            patient = isinstance(message, Start)
+            self._channel.post(message, list(map(contents, fds)), patient=patient)
 
     # -- for the home ------------------------------------------------------
 
@@ -212,8 +213,7 @@ class RemoteSite:
 
     def close(self) -> None:
         """The session is over: nothing of it shall run there."""
-        if self._outbox is not None:
-            self._outbox.close(Close())
+        self.post(Close())
         self._end("the session has ended")
 
     # -- the channel's listener --------------------------------------------
@@ -298,11 +298,11 @@ class RemoteSite:
     def _end(self, why: str, begun: bool | None = None) -> None:
         if self.closed:
             return
-        self.closed, outbox = True, self._outbox
-        if outbox is not None:
-            outbox.close()
+        self.closed, channel = True, self._channel
+        if channel is not None:
+            channel.close()
         if begun is None:  # nothing was sent if the channel has never stood
-            begun = outbox is not None and outbox.reached
+            begun = channel is not None and bool(channel.peer)
         with self._loop.together():
             while self._asked:
                 _, then = self._asked.popitem()

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Lifeline
-from mooactor.control.messages import Message, encode
+from mooactor.control.messages import Message, encode, encode_in_parts
 from mooactor.control.reliable import Data
 from mooactor.host.cluster import Offer
 from mooactor.host.eventloop import EventLoop, FarLine
@@ -55,13 +55,11 @@ class Wire:
         self.is_open = True
         self.sent: list[Message] = []
 
-    def post(self, message: Message) -> None:
-        self.sent.append(message)
-
-    encoded = staticmethod(Channel.encoded)
-
-    def post_encoded(self, parts: Sequence[Data]) -> None:
-        self.post(TO_GUEST.decode(b"".join(parts)))
+    def post(
+        self, message: Message, parcels: Sequence[Data] = (), *, patient: bool = False
+    ) -> None:
+        data = b"".join(encode_in_parts(message, parcels))
+        self.sent.append(TO_GUEST.decode(data))
 
     def close(self, why: str = "") -> None:
         self.is_open = False

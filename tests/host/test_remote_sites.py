@@ -74,7 +74,7 @@ def test_an_actor_whose_start_cannot_be_posted_ends_and_leaves_nothing(
     other = lone.spawn(1)
     wire = lone.wire("b")
 
-    def post(message: Any) -> None:
+    def post(message: Any, *_: Any, **__: Any) -> None:
         if isinstance(message, Start):
             raise error
 

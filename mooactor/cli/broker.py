@@ -15,7 +15,7 @@ from mooactor.control.addresses import own
 from mooactor.control.node import Node
 from mooactor.host import addresses
 from mooactor.host.addresses import Address
-from mooactor.host.leaving import farewell
+from mooactor.host.leaving import FAREWELL
 from mooactor.process import files
 from mooactor.tensors import interfaces
 
@@ -62,7 +62,7 @@ def _serve(
     serving.ready(f"mooactor broker at {node.address}")
     serving.run(node, broker.look, broker.due)
     for channel in node.channels():
-        channel.close(farewell())
+        channel.close(FAREWELL)
     if standby is not None:
         standby.close()
         if standby.refusal is not None:

@@ -33,7 +33,7 @@ from mooactor.control.messages import Malformed, Message, readable
 from mooactor.control.node import Node
 from mooactor.host import brokerlink
 from mooactor.host.addresses import is_reachable
-from mooactor.host.leaving import how_left
+from mooactor.host.leaving import FAREWELL
 from mooactor.host.members import (
     FROM_BROKER,
     MAX_BYTES,
@@ -169,11 +169,9 @@ class Broker:
 
     def _say_gone(self, last: Announcement, why: str) -> None:
         """`why` is worth saying only of a member that did not take its leave."""
-        how = how_left(why)
         if last.kind == "host":
-            reason = f": {why}" if how is None else f" ({how})" * bool(how)
-            self._log(f"{last} has left{reason}")
-        elif how is None:
+            self._log(f"{last} has left" + ("" if why == FAREWELL else f": {why}"))
+        elif why != FAREWELL:
             self._log(f"the {last} is lost: {why}")
         else:
             self._log(f"the {last} has ended")

@@ -18,7 +18,7 @@ from mooactor.host import remote
 from mooactor.host.desk import Desk
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
-from mooactor.host.leaving import Absent, called
+from mooactor.host.leaving import called
 from mooactor.host.members import Row, versions
 from mooactor.host.membership import Membership
 from mooactor.host.neighbors import Neighbors
@@ -69,7 +69,6 @@ class Cluster:
         self._news = news
         self._neighbors = neighbors
         self._on_close = on_close
-        self.absent = Absent()  # see `join`
 
     def rows(self) -> list[Row]:
         """The announcement of each host that takes actors of any session."""
@@ -172,13 +171,7 @@ def join(home: Home, loop: EventLoop, config: Configure) -> Cluster:
         else:
             neighbors.when_settled(partial(home.tell_driver, news))
 
-    def on_gone(row: Row, why: str) -> None:
-        if row.kind == "host" and not cluster.has(row.name):
-            cluster.absent.add(row.name, why)
-
     def on_row(row: Row) -> None:
-        if row.kind == "host":
-            cluster.absent.discard(row.name)
         home.placeless.hosts_changed()
         if neighbors is not None:
             neighbors.on_row(row)
@@ -210,7 +203,6 @@ def join(home: Home, loop: EventLoop, config: Configure) -> Cluster:
         on_refused=refused,
         on_lost=lost,
         on_host=on_row,
-        on_gone=on_gone,
     )
     if neighbors is not None:
         neighbors.membership = membership

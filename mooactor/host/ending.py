@@ -32,8 +32,7 @@ from typing import Protocol
 
 from mooactor import errors
 from mooactor.control.complaints import say
-from mooactor.control.messages import LONGEST_S, readable
-from mooactor.host.leaving import HAS_ENDED
+from mooactor.control.messages import LONGEST_S
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.caller import Caller
 from mooactor.process.losses import summary
@@ -78,13 +77,6 @@ def ended_by() -> type[BaseException] | None:
     if hasattr(sys, "ps1"):
         return None  # it is of an earlier line of an interactive program
     return getattr(sys, "last_type", None)
-
-
-def reason(raised: type[BaseException] | None, otherwise: str) -> str:
-    """The program's act, for others who lose its actors, if `raised` caused the
-    end."""
-    interrupted = raised is not None and issubclass(raised, KeyboardInterrupt)
-    return "was interrupted (Ctrl-C)" if interrupted else otherwise
 
 
 class Hurry:
@@ -138,9 +130,7 @@ class Ending:
         grace_s: float,
         awaited: Awaited,
         hurry: Hurry,
-        why: str = HAS_ENDED,
     ) -> None:
-        self._why = why
         self._parts = parts
         self._agent = agent
         self._grace_s = grace_s if awaited is not Awaited.NOTHING else _HURRIED_S
@@ -242,7 +232,7 @@ class Ending:
     def _tell(self, *, grace: float, given_up: list[int]) -> None:
         with contextlib.suppress(errors.ActorUnavailable):  # gone, and the actors too
             grace = min(grace, LONGEST_S)
-            self._parts.agent.tell(Shutdown(grace, given_up, readable(self._why)))
+            self._parts.agent.tell(Shutdown(grace, given_up))
 
     @contextlib.contextmanager
     def _poller(self) -> Iterator[select.poll]:

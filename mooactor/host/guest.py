@@ -74,7 +74,6 @@ from mooactor.process.needs import Amount
 from mooactor.process.parcel import sealed
 
 _AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
-_MOST_OF_A_NAME = 80
 
 
 class Guest:
@@ -390,8 +389,8 @@ class Guest:
 class FromHome:
     """The channel's listener: hands its messages to the guest."""
 
-    def __init__(self, guest: Guest, stop: Callable[[str], None]) -> None:
-        """`stop`: have the agent end; it is told who wants that."""
+    def __init__(self, guest: Guest, stop: Callable[[], None]) -> None:
+        """`stop`: have the agent end."""
         self._guest = guest
         self._stop = stop
 
@@ -400,7 +399,7 @@ class FromHome:
         try:
             message = TO_GUEST.decode(data)
             if isinstance(message, Stop):
-                self._stop(message.by[:_MOST_OF_A_NAME] or "mooactor stop")
+                self._stop()
             elif isinstance(message, OF_A_MEMBER):  # that looks for a broker here
                 channel.close("this is a host, no broker")
                 self._guest.close()

@@ -28,7 +28,7 @@ from mooactor.control.messages import Message
 from mooactor.host import leaving
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups, Masters
-from mooactor.host.leaving import HAS_ENDED, named
+from mooactor.host.leaving import FAREWELL, named
 from mooactor.host.lifetimes import Bonds, Lifetimes, Tombstones
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
@@ -93,7 +93,6 @@ class Home:
         self.surveys = Surveys(self)
         self._said: set[str] = set()  # of hosts, to the user
         self.ending = False
-        self.how_ended = ""  # in words, once it is `ending`
         self.on_configured: Callable[[Configure], None] | None = None
         # Hears of each actor that will not run again, after all that it has printed.
         self.on_over: Callable[[Supervised, ExitRecord], None] | None = None
@@ -127,21 +126,10 @@ class Home:
         )
         return named(argv, pid, self.sites.here.host)
 
-    def did(self, what: str = HAS_ENDED) -> str:
-        """That the session's program did so, in words for elsewhere."""
-        return f"{self.program} {what}"
-
-    def ends(self, how: str) -> None:
-        """The session ends; the first that says `how` is believed."""
-        self.ending = True
-        self.how_ended = self.how_ended or how
-
     def end(self, grace_s: float) -> None:
         """End the session, as its driver could."""
-        by = "mooactor stop"
-        self.tell_driver(Ended(by))
-        how = f"{by} ended it; its program is {self.program}"
-        self.lifetimes.shut_down(grace_s, how=how)
+        self.tell_driver(Ended("mooactor stop"))
+        self.lifetimes.shut_down(grace_s)
 
     def tell_driver(self, message: Message) -> None:
         """Send the driver news of the session itself."""
@@ -195,7 +183,7 @@ class Home:
         self.whereabouts.line_closed(line)
         self.masters.line_closed(line)
         if line is self.driver:
-            self.ends(self.did())
+            self.ending = True
             self.lifetimes.kill_all()
         elif line in self.by_line and not self.by_line[line].ending:
             line.close()  # which a living process takes for the session's end
@@ -427,8 +415,7 @@ class Home:
 
     def passes_over(self, host: str, why: str) -> str:
         """A host cannot take part: the user is told once. The reason, with its name."""
-        if leaving.how_left(why) is not None:
-            why = f"host {host} {leaving.in_words(why)}"
+        why = f"host {host} has left" if why == FAREWELL else why
         named = why if why.startswith(f"host {host} ") else f"host {host}: {why}"
         self._say_once(f"{named}; actors start on other hosts, or wait")
         return named

@@ -10,8 +10,8 @@ Invariants:
   again are free. The children of a supervisor that comes back are not gone: none of
   them has a process then.
 * An actor whose end was requested is never restarted, in any state.
-* An actor that ends because its session does has that as its cause, and how the session
-  came to its end, whoever asks the actor to stop. `moo.stop` before that, and
+* An actor that ends because its session does has that as its cause, whoever asks the
+  actor to stop. `moo.stop` before that, and
   `moo.kill`, stay what they are.
 * A process that waits for an end is told when neither the actor nor what it owned will
   run again.
@@ -89,9 +89,7 @@ class Lifetimes:
 
     def of_session(self) -> ExitRecord:
         """The record of those that end with the session."""
-        home = self._home
-        how = home.how_ended or home.did()
-        return ExitRecord("owner", note=home.program, ended=how)
+        return ExitRecord("owner", note=self._home.program, ended=True)
 
     def fell(self, actor: Supervised, record: ExitRecord) -> None:
         """End its process now, if it has one, for the reason in the record. That is a
@@ -160,14 +158,12 @@ class Lifetimes:
                 self._home.start(owner)
             owner = owner.owner
 
-    def shut_down(
-        self, grace_s: float, given_up: Sequence[int] = (), *, how: str
-    ) -> None:
+    def shut_down(self, grace_s: float, given_up: Sequence[int] = ()) -> None:
         """Ask every actor to stop. Those that still run after the grace are killed, and
         those in `given_up` as soon as the others have ended. A second call shortens the
-        grace. `how` says to others what has ended the session."""
+        grace."""
         home = self._home
-        home.ends(how)
+        home.ending = True
         self._given_up.update(given_up)
         for actor in reversed(home.alive()):
             member = actor.member

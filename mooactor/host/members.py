@@ -135,10 +135,8 @@ class ListBrokers(Message):
 
 
 class Stop(Message):
-    """End, as somebody wants who is named: a broker with its stand-bys, a host, or the
-    session of a home. There is no answer."""
-
-    by: Text = ""
+    """End: a broker with its stand-bys, a host, or the session of a home. There is no
+    answer."""
 
 
 OF_A_MEMBER = (Announce, Still, ListMembers, Watch, StandBy, ListBrokers)

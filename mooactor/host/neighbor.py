@@ -170,7 +170,7 @@ class Neighbor:
         elif isinstance(message, Answer):
             self._all.polls.answered(self, message.number, message.value)
         elif isinstance(message, Over):
-            self._end = ExitRecord("owner", note=message.program, ended=message.how)
+            self._end = ExitRecord("owner", note=message.program, ended=True)
         elif isinstance(message, AllNamed):
             self._names_told()
 

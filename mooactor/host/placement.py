@@ -48,10 +48,9 @@ def choose(
     needs: Needs,
     count: int = 1,
     refused: Container[str] = (),
-    gone: str = "",
 ) -> list[Candidate]:
     """A host for each of `count` actors with the same needs; none of those that have
-    `refused` them. `gone`: what has become of the one that is named, if it was there.
+    `refused` them.
 
     Raises:
       NoPlace: there is none for at least one of them. It says nothing of those that
@@ -59,7 +58,7 @@ def choose(
     """
     suitable = [one for one in candidates if _suits(one, needs)]
     if not suitable:
-        raise NoPlace(_nowhere(candidates, needs, gone))
+        raise NoPlace(_nowhere(candidates, needs))
     possible = [one for one in suitable if one.name not in refused]
     if not possible:
         raise NoPlace
@@ -108,13 +107,13 @@ def _packed(one: Candidate) -> tuple[Any, ...]:
     return (left <= 0, left, not one.here, one.name)
 
 
-def _nowhere(candidates: Sequence[Candidate], needs: Needs, gone: str) -> str:
+def _nowhere(candidates: Sequence[Candidate], needs: Needs) -> str:
     names = _listed(one.name for one in candidates)
     if needs.host and all(one.name != needs.host for one in candidates):
-        if gone:
-            again = "start `mooactor host` there again"
-            return f"host {needs.host!r} {gone}: {again}; the session has {names} now"
-        return f"there is no host {needs.host!r} in this session; it has {names}"
+        return (
+            f"there is no host {needs.host!r} in this session; it has {names}: start "
+            "`mooactor host` there, or name another one"
+        )
     exists = "; ".join(_described(one) for one in candidates)
     where = f"on host {needs.host!r}" if needs.host else "on any host"
     remedy = _remedy(candidates, needs)

@@ -47,8 +47,6 @@ _Tail = Annotated[
     list[Annotated[str, Meta(max_length=1 << 12)]], Meta(max_length=TAIL_LINES)
 ]
 _ActorName = Annotated[str, Meta(max_length=1000)]  # see `process.checks`
-MOST_OF_AN_END = 1 << 13
-_End = Annotated[str, Meta(max_length=MOST_OF_AN_END)]
 
 
 class Refused(Exception):
@@ -322,8 +320,7 @@ class Said(Message):
 class Over(Message):
     """The answerer's session has ended; the channel does, too."""
 
-    program: _End
-    how: _End
+    program: Text
 
 
 TO_ASKER: Decoder[Any] = Decoder(Named, Freed, AllNamed, Answer, Said, Over)

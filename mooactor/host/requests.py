@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from mooactor.control.messages import Head, Malformed, head_of, readable
 from mooactor.errors import MooError
 from mooactor.host.eventloop import Line
-from mooactor.host.leaving import HAS_ENDED
 from mooactor.host.protocol import Refused
 from mooactor.host.spawning import Births
 from mooactor.host.supervised import Supervised
@@ -254,8 +253,7 @@ class Requests:
     def _shutdown(self, line: Line, request: Shutdown, fds: list[int]) -> None:
         self._only_driver(line)
         grace_s = GRACE_S if request.grace is None else request.grace
-        how = self._home.did(request.why or HAS_ENDED)
-        self._home.lifetimes.shut_down(grace_s, request.given_up, how=how)
+        self._home.lifetimes.shut_down(grace_s, request.given_up)
 
     def _only_driver(self, line: Line) -> None:
         if line is not self._home.driver:

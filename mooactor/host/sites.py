@@ -164,8 +164,7 @@ class Sites:
         Raises:
           NoPlace: it cannot be done for all; then it is done for none.
         """
-        gone = "" if self.cluster is None else self.cluster.absent.of(needs.host)
-        found = choose(self.candidates(), needs, len(ids), refused, gone)
+        found = choose(self.candidates(), needs, len(ids), refused)
         hosts = [one.name for one in found]
         for actor_id, host in zip(ids, hosts, strict=True):
             here = self._is_here(host)

@@ -18,7 +18,6 @@ from mooactor.control.messages import Message, encode, readable
 from mooactor.host.eventloop import FarLine, Line
 from mooactor.host.names import STARTING
 from mooactor.host.protocol import (
-    MOST_OF_AN_END,
     AllNamed,
     Answer,
     Ask,
@@ -194,13 +193,9 @@ class Visitor:
             self._home.loop.close_line(line)
 
     def tell_of_end(self) -> None:
-        """This session is over: say how, for those who ask there for its actors."""
-        home = self._home
-        if home.ending:
-            program, how = (
-                readable(t, MOST_OF_AN_END) for t in (home.program, home.how_ended)
-            )
-            self._channel.post(Over(program, how))
+        """This session is over: say so, for those who ask there for its actors."""
+        if self._home.ending:
+            self._channel.post(Over(readable(self._home.program)))
 
     def end(self, why: str) -> None:
         """Close its channel: its home cannot be reached, or this session is over."""

@@ -280,11 +280,10 @@ class Unreached(Request):
 
 class Shutdown(Request):
     """End the session, within `grace` seconds (None: the usual), without waiting for
-    the actors in `given_up`. `why`: what the program did."""
+    the actors in `given_up`."""
 
     grace: Seconds | None = None
     given_up: Ids = []
-    why: Text = ""
 
 
 class Kill(OfAnActor):

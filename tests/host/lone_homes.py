@@ -20,7 +20,6 @@ from mooactor.control.reliable import Data
 from mooactor.host.cluster import Offer
 from mooactor.host.eventloop import EventLoop, FarLine
 from mooactor.host.home import Home
-from mooactor.host.leaving import Absent
 from mooactor.host.logs import Logs
 from mooactor.host.placement import NoPlace
 from mooactor.host.protocol import (
@@ -78,7 +77,6 @@ class Hosts:
         # By host: what this session has reserved there, and what of each GPU is free.
         self.gpus: dict[str, tuple[Amount, list[float]]] = {}
         self.wires: dict[str, list[Wire]] = {}
-        self.absent = Absent()
         self._loop, self._news = loop, news
 
     def has(self, host: str) -> bool:

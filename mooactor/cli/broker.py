@@ -51,22 +51,24 @@ def run(options: argparse.Namespace) -> int:
 def _serve(
     serving: Serving, node: Node, key: secret.Key, first: Address | None
 ) -> None:
-    broker = Broker(node, serving.log, serving.stop)
+    later, standby = serving.loop.later, None
+
+    def end() -> None:
+        if standby is not None:
+            standby.end_first()
+        serving.stop()
+
+    broker = Broker(node, serving.log, end)
     serving.describe(broker.report)
     serving.log(about(key))
-    standby = None
     if first is not None:
-        later = serving.loop.later
         standby = Standby(node, str(first), later, serving.log, serving.stop)
-        broker.first = standby.first
     serving.ready(f"mooactor broker at {node.address}")
     serving.run(node, broker.look, broker.due)
     for channel in node.channels():
         channel.close(FAREWELL)
     if standby is not None:
         standby.close()
-        if standby.refusal is not None:
-            raise Failure(standby.refusal, code=1)
 
 
 def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Message
-from mooactor.host.history import History, Printers, is_meant
+from mooactor.host.history import History, is_meant
 from mooactor.host.members import Stop
 from mooactor.host.protocol import (
     OF_A_NEIGHBOR,
@@ -43,8 +43,7 @@ class Desk:
         self._mark = mark
         self._driver = driver
         self.history = History()
-        self._printers = Printers(home)
-        home.logs.history = self._printed
+        home.logs.history = self.history.add
         home.on_over = self._over
 
     def accept(self, channel: Channel) -> Visit:
@@ -64,11 +63,6 @@ class Desk:
 
     def _tell(self, channel: Channel, rows: list[StatusRow]) -> None:
         channel.post(SessionStatus(self._mark, self._driver, rows))
-
-    def _printed(
-        self, number: int, label: str, pid: int, lines: list[bytes], host: str
-    ) -> None:
-        self.history.add(number, self._printers.of(label, pid, host), lines, host)
 
     def _show(self, channel: Channel, message: Logs) -> None:
         name = message.name

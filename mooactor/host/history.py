@@ -8,25 +8,17 @@ when it asked are all sent, before any later one. Later ones are left out while
 The output that is kept has a bound in lines and in bytes: a progress bar may be one
 line of 64 KiB after another. Of one actor the oldest lines make way, and of all actors
 those of the one that has been silent for longest.
-
-Lines come with the label, the pid and the host of their process, as they are shown.
-Actors without a name share a label, and one that is restarted has another pid; so
-neither tells how many actors have printed: `Printers` finds the actor of a line.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import astuple
 
 from mooactor.control.channel import Channel
-from mooactor.host.protocol import End, LeftOut, Line
-
-if TYPE_CHECKING:
-    from mooactor.host.home import Home
-    from mooactor.host.supervised import Supervised
-
+from mooactor.host.protocol import End, LeftOut, Line, Printer
 
 _MOST_LINES = 1000  # kept of one actor
 _MOST_OF_ONE = 1 << 23  # bytes of these
@@ -36,19 +28,8 @@ _MOST_ACTORS = 1000  # of which lines are kept: those that printed last
 _MOST_QUEUED = 1 << 24  # bytes in the channel of a reader
 
 
-class Printer(NamedTuple):
-    """A process that has printed. `actor` is the id of its actor as in ``mooactor
-    status``; empty if that is not known any more."""
-
-    label: str
-    pid: int
-    actor: str = ""
-    incarnation: int = 0
-
-
-# Of stdout (1) or stderr (2), the text, the host if it is not the home's own, and the
-# process that has printed it.
-_Line = tuple[int, bytes, str, Printer]
+# Of stdout (1) or stderr (2), the text, and the process that has printed it.
+_Line = tuple[int, bytes, Printer]
 
 
 def _cost(line: _Line) -> int:
@@ -85,10 +66,10 @@ class Reader:
         self._tell_of_gap()
         self.channel.post(End(found, label, why), patient=True)
 
-    def _post(self, number: int, text: bytes, host: str, printer: Printer) -> None:
+    def _post(self, number: int, text: bytes, printer: Printer) -> None:
         self.has_some = True
         line = text.decode(errors="replace")
-        self.channel.post(Line(line, number, *printer, host), patient=True)
+        self.channel.post(Line(line, number, *astuple(printer)), patient=True)
 
     def _tell_of_gap(self) -> None:
         if self._left_out:
@@ -122,12 +103,9 @@ class History:
         self._bytes = 0
         self._readers: list[Reader] = []
 
-    def add(
-        self, number: int, printer: Printer, lines: Iterable[bytes], host: str = ""
-    ) -> None:
-        """An actor has printed lines on its stdout (1) or stderr (2); `host`: if it is
-        another one than the home's."""
-        new, label = [(number, line, host, printer) for line in lines], printer.label
+    def add(self, number: int, printer: Printer, lines: Iterable[bytes]) -> None:
+        """A process has printed lines on its stdout (1) or stderr (2)."""
+        new, label = [(number, line, printer) for line in lines], printer.label
         kept = self._take(label) or _Kept()
         for line in new:
             kept.add(line)
@@ -166,7 +144,7 @@ class History:
     def actors(self, name: str) -> set[str]:
         """The ids of those of this name of which lines are kept."""
         found = [kept for label, kept in self._kept.items() if is_meant(label, name)]
-        return {line[3].actor for kept in found for line in kept.lines} - {""}
+        return {line[2].id for kept in found for line in kept.lines} - {""}
 
     @property
     def followed(self) -> bool:
@@ -199,37 +177,3 @@ def is_meant(label: str, name: str) -> bool:
     may have colons."""
     _, colon, named = label.partition(":")
     return label == name or (bool(colon) and named == name)
-
-
-_MOST_KNOWN = 4096  # processes; then those that print are looked for again
-
-
-class Printers:
-    """Those of one session."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._known: dict[tuple[str, int], tuple[Supervised, Printer]] = {}
-
-    def of(self, label: str, pid: int, host: str) -> Printer:
-        """The process with this pid on a host, "" being the home's own.
-
-        Its last lines come before its end does, so it is still an actor's then. A pid
-        may be given again, to another actor's process.
-        """
-        known = self._known.get((host, pid))
-        if known is not None and self._is_there(known[0], pid, host):
-            return known[1]
-        for actor in self._home.alive():
-            if self._is_there(actor, pid, host):
-                found = Printer(label, pid, f"{actor.id:016x}", actor.incarnation)
-                if len(self._known) >= _MOST_KNOWN:
-                    self._known.clear()
-                self._known[host, pid] = actor, found
-                return found
-        return Printer(label, pid)
-
-    def _is_there(self, actor: Supervised, pid: int, host: str) -> bool:
-        sites = self._home.sites
-        where = host or sites.here.host
-        return actor.pid == pid and sites.host_of(actor.id) == where

@@ -33,7 +33,7 @@ from mooactor.host.lifetimes import Bonds, Lifetimes, Tombstones
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
 from mooactor.host.placement import NoPlace, reasons
-from mooactor.host.protocol import GroupFrame
+from mooactor.host.protocol import GroupFrame, Printer
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests
 from mooactor.host.site import End, Process, is_full
@@ -435,9 +435,9 @@ class Home:
         """The agent of a learner group's place there has a frame for the master."""
         self.masters.take(site, message.place, message.frame)
 
-    def log(self, host: str, stream: int, prefix: bytes, lines: list[bytes]) -> None:
+    def log(self, stream: int, printer: Printer, lines: list[bytes]) -> None:
         """An actor has printed that on another host."""
-        self.logs.emit(stream, prefix, lines, host)
+        self.logs.emit(stream, printer, lines)
 
     def let_go(self, process: Process) -> Supervised:
         """Forget a process that never ran, or has ended."""

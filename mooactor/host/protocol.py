@@ -53,6 +53,17 @@ class Refused(Exception):
     """A request that cannot be done; its text is the reason."""
 
 
+class Printer(msgspec.Struct, frozen=True):
+    """A process that prints: the label of its actor, its pid, the id of its actor as in
+    ``mooactor status``, and its host, if that is not the home's own."""
+
+    label: Text
+    pid: _Pid
+    id: Name = ""
+    incarnation: Incarnation = 0
+    host: Name = ""
+
+
 # -- the home of a session and its guests on other hosts -------------------
 #
 # A process has a number, given by the home; `OverLine` has what goes over its lifeline,
@@ -211,7 +222,7 @@ class Printed(Message):
     """Lines of one process, joined by newlines, of its stdout (1) or stderr (2)."""
 
     stream: Stream
-    prefix: Annotated[bytes, Meta(max_length=1 << 19)]  # a label, and a few words
+    printer: Printer
     lines: Annotated[bytes, Meta(max_length=MOST_OF_LINES)]
 
     def __post_init__(self) -> None:
@@ -365,8 +376,7 @@ class Meant(Message):
 
 
 class Line(Message):
-    """A line of stdout (1) or stderr (2), and the process that has printed it; see
-    `history.Printer`. `host`: if that is another one than the home's."""
+    """A line of stdout (1) or stderr (2), and the `Printer` of it."""
 
     line: Annotated[str, Meta(max_length=1 << 18)]
     stream: Stream

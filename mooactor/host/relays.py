@@ -19,7 +19,7 @@ from itertools import islice
 from mooactor.control.channel import Channel
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.output import LineReader
-from mooactor.host.protocol import OverLine, Printed
+from mooactor.host.protocol import OverLine, Printed, Printer
 from mooactor.process.parcel import contents
 
 _MOST_KEPT = 1 << 21
@@ -43,16 +43,16 @@ class OutputRelay:
         self._printed = 0
         self._under_way: deque[tuple[int, int]] = deque()
 
-    def begin(self, number: int, fd: int, prefix: bytes) -> LineReader:
-        emit = partial(self._post, number, prefix)
+    def begin(self, number: int, fd: int, printer: Printer) -> LineReader:
+        emit = partial(self._post, number, printer)
         reader = LineReader(fd, emit, self._loop.later)
         self._watch(reader)
         return reader
 
-    def _post(self, number: int, prefix: bytes, lines: list[bytes]) -> None:
+    def _post(self, number: int, printer: Printer, lines: list[bytes]) -> None:
         text = b"\n".join(lines)
-        self._channel.post(Printed(number, prefix, text), patient=True)
-        cost = len(text) + len(prefix) + _PER_LINE * len(lines) + _PER_MESSAGE
+        self._channel.post(Printed(number, printer, text), patient=True)
+        cost = len(text) + _PER_LINE * len(lines) + _PER_MESSAGE
         self._printed += cost
         self._under_way.append((self._channel.posted, cost))
 

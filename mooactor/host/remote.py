@@ -45,6 +45,7 @@ from mooactor.host.protocol import (
     OverLine,
     Preload,
     Printed,
+    Printer,
     Refused,
     Reserve,
     Reserved,
@@ -100,7 +101,7 @@ class News(Family, Protocol):
         """Its host is gone, and so is the process; or it cannot take part. Not `begun`:
         that host has never heard of the process."""
 
-    def log(self, host: str, stream: int, prefix: bytes, lines: list[bytes]) -> None:
+    def log(self, stream: int, printer: Printer, lines: list[bytes]) -> None:
         """Lines that an actor has printed there."""
 
     def group_said(self, site: RemoteSite, message: GroupFrame) -> None:
@@ -237,7 +238,7 @@ class RemoteSite:
     def _act_on(self, channel: Channel, message: Message) -> None:
         if isinstance(message, Printed):
             lines = message.lines.split(b"\n")
-            self._news.log(self.host, message.stream, message.prefix, lines)
+            self._news.log(message.stream, message.printer, lines)
         elif isinstance(message, GroupFrame):
             self._news.group_said(self, message)
         elif isinstance(message, Opened):

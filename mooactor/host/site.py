@@ -23,9 +23,10 @@ import msgspec
 
 from mooactor.host import resources
 from mooactor.host.eventloop import EventLoop, Line, Listener
-from mooactor.host.logs import Output, prefix_of
+from mooactor.host.logs import Output
 from mooactor.host.nursery import Child, Nursery
 from mooactor.host.output import LineReader
+from mooactor.host.protocol import Printer
 from mooactor.host.reaper import Reaper
 from mooactor.process.protocol import Life, unpacked
 from mooactor.process.system import kill_group
@@ -200,9 +201,10 @@ class Site:
         process = self._by_child[child]
         assert child.pid is not None
         self._by_pid[child.pid] = process
-        label = child.life.label
-        prefix = prefix_of(label, child.pid, self._where)
-        begin = partial(self._output.begin, prefix=prefix)
+        life = child.life
+        about = (f"{life.actor_id:016x}", life.incarnation, self._where)
+        printer = Printer(life.label, child.pid, *about)
+        begin = partial(self._output.begin, printer=printer)
         process.readers = (begin(1, child.stdout), begin(2, child.stderr))
         self._news.born(process)
 

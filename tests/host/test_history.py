@@ -10,8 +10,8 @@ import pytest
 
 from mooactor.control.messages import Message
 from mooactor.host import history
-from mooactor.host.history import History, Printer
-from mooactor.host.protocol import End, LeftOut, Line
+from mooactor.host.history import History
+from mooactor.host.protocol import End, LeftOut, Line, Printer
 
 LINE = "x" * 1000
 TALKER = Printer("Talker:t", 4711, "00ff", 2)
@@ -69,7 +69,7 @@ def test_all_that_was_kept_reaches_a_reader(kept: Kept) -> None:
 def test_a_line_says_whose_it_is_and_which_other_host_it_is_of(kept: Kept) -> None:
     channel: Any = Slow()
     kept.add(1, TALKER, [b"here"])
-    kept.add(2, Printer("Talker:t", 9), [b"there"], "b")
+    kept.add(2, Printer("Talker:t", 9, host="b"), [b"there"])
     kept.read("t", channel).end(found=True)
     assert list(channel.under_way)[:2] == [
         Line("here", 1, "Talker:t", 4711, "00ff", 2),

@@ -13,21 +13,22 @@ import pytest
 from mooactor.host import output, relays
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.output import MOST_LINES, MOST_OF_LINES
+from mooactor.host.protocol import Printer
 from mooactor.host.relays import OutputRelay
 from tests.host.test_relays import Slow
 
 _KIB = 1 << 10
 
 
-class Printer:
+class Process:
     """A process that prints, and all that it has printed."""
 
     def __init__(self, name: int, output: OutputRelay) -> None:
-        self.prefix = b"%d " % name
+        self.about = Printer(str(name), 1)
         read, self.pipe = os.pipe()
         for fd in (read, self.pipe):
             os.set_blocking(fd, False)
-        self.reader = output.begin(1, read, self.prefix)
+        self.reader = output.begin(1, read, self.about)
         self.printed = b""
         self.alive = True
 
@@ -57,21 +58,21 @@ class Host:
     def __init__(self) -> None:
         self.loop, self.channel = EventLoop(), Slow()
         self.output = OutputRelay(self.loop, self.channel)  # type: ignore[arg-type]
-        self.printers: list[Printer] = []
+        self.printers: list[Process] = []
 
-    def printer(self) -> Printer:
-        self.printers.append(Printer(len(self.printers), self.output))
+    def printer(self) -> Process:
+        self.printers.append(Process(len(self.printers), self.output))
         return self.printers[-1]
 
-    def end(self, printer: Printer) -> None:
+    def end(self, printer: Process) -> None:
         """It dies, with one more writer to its pipe that lives on."""
         printer.alive = False
         self.output.end(printer.reader)
         assert self.of(printer) == printer.lines()
 
-    def of(self, printer: Printer) -> list[bytes]:
+    def of(self, printer: Process) -> list[bytes]:
         """Its lines that went to the channel."""
-        mine = [one for one in self.channel.messages if one.prefix == printer.prefix]
+        mine = [one for one in self.channel.messages if one.printer == printer.about]
         return [line for one in mine for line in one.lines.split(b"\n")]
 
     def round(self) -> None:

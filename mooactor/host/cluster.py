@@ -24,7 +24,7 @@ from mooactor.host.membership import Membership
 from mooactor.host.neighbors import Neighbors
 from mooactor.host.placement import NoPlace
 from mooactor.host.protocol import Open
-from mooactor.host.remote import News, RemoteSite
+from mooactor.host.remote import RemoteSite
 from mooactor.process.needs import Amount
 from mooactor.process.protocol import BrokerLost, Configure, Joined, Refused
 
@@ -56,7 +56,7 @@ class Cluster:
         membership: Membership,
         loop: EventLoop,
         mark: str,
-        news: News,
+        news: Home,
         neighbors: Neighbors | None = None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:

@@ -28,18 +28,14 @@ import threading
 from collections.abc import Iterator
 from enum import Enum
 from time import perf_counter
-from typing import Protocol
 
 from mooactor import errors
 from mooactor.control.complaints import say
 from mooactor.control.messages import LONGEST_S
-from mooactor.process.agent_client import AgentClient
-from mooactor.process.caller import Caller
 from mooactor.process.losses import summary
 from mooactor.process.objects.future import Future
-from mooactor.process.objects.results import Results
-from mooactor.process.poller import Poller
 from mooactor.process.protocol import Shutdown
+from mooactor.process.runtime import Runtime
 from mooactor.times import KILLED_S
 
 #: The time that actors have to stop if the wait for calls has used the grace up.
@@ -107,25 +103,12 @@ class Hurry:
         self.hurried = True
 
 
-class Parts(Protocol):
-    """The parts of the driver's process that take part in the end. A `Runtime` has
-    them."""
-
-    agent: AgentClient
-    caller: Caller
-    poller: Poller
-    results: Results
-
-    def flush(self) -> None:
-        """Send all that waits to be sent."""
-
-
 class Ending:
     """One end of one session."""
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Runtime,
         agent: subprocess.Popen[bytes],
         grace_s: float,
         awaited: Awaited,

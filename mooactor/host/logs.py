@@ -19,13 +19,16 @@ import io
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.output import LineReader
 from mooactor.host.protocol import Printer
 from mooactor.host.terminal import Terminal, lost
 from mooactor.process.protocol import Configure, Log
+
+if TYPE_CHECKING:
+    from mooactor.host.relays import OutputRelay
 
 _MOST_LOGS = 1 << 24  # bytes for a driver that shows them itself
 _RETRY_S = 0.05
@@ -42,15 +45,8 @@ def prefix_of(label: str, pid: int, host: str = "") -> bytes:
     return f"({label} pid={pid}{where}) ".encode(errors="replace")
 
 
-class Output(Protocol):
-    """Where the output of a site's processes goes."""
-
-    def begin(self, number: int, fd: int, printer: Printer) -> LineReader:
-        """Relay the output of `fd` from here on, a process's stdout (1) or stderr
-        (2)."""
-
-    def end(self, reader: LineReader) -> None:
-        """Its writer is dead: read the rest, and close."""
+#: Where the output of a site's processes goes.
+Output: TypeAlias = "Logs | OutputRelay"
 
 
 class Logs:
@@ -71,12 +67,15 @@ class Logs:
         self._config = config
 
     def begin(self, number: int, fd: int, printer: Printer) -> LineReader:
+        """Relay the output of `fd` from here on, a process's stdout (1) or stderr
+        (2)."""
         emit = partial(self.emit, number, printer)
         reader = LineReader(fd, emit, self._loop.later)
         self._streams[number].watch(reader)
         return reader
 
     def end(self, reader: LineReader) -> None:
+        """Its writer is dead: read the rest, and close."""
         for stream in self._streams.values():
             stream.unwatch(reader)
         reader.finish()

@@ -17,18 +17,12 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from mooactor.host.eventloop import EventLoop
 
-
-class Parent(Protocol):
-    """A site, as the reaper sees it; see `site.Site`."""
-
-    def read_births(self) -> None: ...
-    def dying(self, pid: int) -> bool: ...
-    def zygote_reaped(self, pid: int, status: int) -> bool: ...
-    def reaped(self, pid: int, status: int, oom: bool) -> None: ...
+if TYPE_CHECKING:
+    from mooactor.host.site import Site
 
 
 class Reaper:
@@ -36,7 +30,7 @@ class Reaper:
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
-        self._parents: list[Parent] = []
+        self._parents: list[Site] = []
         self._oom_kills = OomKills(path_of_own_group())
         # The signal's number is written to the pipe, which wakes the loop up.
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -44,11 +38,11 @@ class Reaper:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         loop.watch(read, partial(self._children_died, read))
 
-    def add(self, parent: Parent) -> None:
+    def add(self, parent: Site) -> None:
         """From here on children may be its own."""
         self._parents.append(parent)
 
-    def remove(self, parent: Parent) -> None:
+    def remove(self, parent: Site) -> None:
         """Its children are nobody's now; does nothing if it was removed."""
         if parent in self._parents:
             self._parents.remove(parent)

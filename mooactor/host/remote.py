@@ -18,7 +18,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -45,19 +45,19 @@ from mooactor.host.protocol import (
     OverLine,
     Preload,
     Printed,
-    Printer,
     Refused,
     Reserve,
     Reserved,
     Start,
 )
-from mooactor.host.site import End, Family, Process
+from mooactor.host.site import End, Process
 from mooactor.process.needs import Amount
 from mooactor.process.parcel import contents, sealed
 from mooactor.process.protocol import Life, Reply, Stop
 
 if TYPE_CHECKING:
     from mooactor.control.channel import Channel
+    from mooactor.host.home import Home
 
 
 _OF_ONE_THAT_IS_BORN = (Dying, Exited)
@@ -91,40 +91,16 @@ class RemoteProcess(msgspec.Struct, eq=False):
     cuda_visible_devices: str | None = None
 
 
-class News(Family, Protocol):
-    """News of a remote site for a home, beside."""
-
-    def denied(self, process: Process, host: str, note: str) -> None:
-        """Its host has not enough left for it."""
-
-    def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
-        """Its host is gone, and so is the process; or it cannot take part. Not `begun`:
-        that host has never heard of the process."""
-
-    def log(self, stream: int, printer: Printer, lines: list[bytes]) -> None:
-        """Lines that an actor has printed there."""
-
-    def group_said(self, site: RemoteSite, message: GroupFrame) -> None:
-        """A learner group's agent there has a frame for its master.
-
-        Raises:
-          Malformed: it is none.
-        """
-
-    def site_closed(self, site: RemoteSite, why: str) -> None:
-        """No process runs there any more."""
-
-
 #: Called with the site, why it has not reserved that, "" if it has, and whether it can
 #: take part at all.
 Heard = Callable[["RemoteSite", str, bool], None]
 
 
 class RemoteSite:
-    """See `site.Place`. The channel may still be on its way to the host: what is
+    """As a `site.Site`. The channel may still be on its way to the host: what is
     posted meanwhile is sent once it is there."""
 
-    def __init__(self, host: str, loop: EventLoop, news: News) -> None:
+    def __init__(self, host: str, loop: EventLoop, news: Home) -> None:
         self.host = host
         self._loop = loop
         self._news = news
@@ -164,7 +140,7 @@ class RemoteSite:
         holder: int,
         needs: Amount,
     ) -> RemoteProcess:
-        """As `site.Place` has it; TypeError: it is larger than a message may be."""
+        """As a `Site` does; TypeError: it is larger than a message may be."""
         if self.closed:
             raise OSError(f"host {self.host} is gone")
         self._numbers += 1

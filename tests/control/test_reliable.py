@@ -158,7 +158,7 @@ def test_patient_messages_do_not_count_as_those_that_wait() -> None:
     for size in (half, half, half, 3):
         sent.append(bytes(size))
         out.post(sent[-1], patient=True)
-    for size in (half, half, 1, half):  # the last one waits beside these
+    for size in (half - 9, half - 9, 1, half):  # the last one waits beside these
         sent.append(bytes(size))
         out.post(sent[-1])
     with pytest.raises(Overflow):

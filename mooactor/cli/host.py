@@ -35,7 +35,6 @@ def run(options: argparse.Namespace) -> int:
         serving,
         offer.name,
         key,
-        waits=options.wait,
         with_broker=options.with_broker,
     )
     try:
@@ -67,7 +66,7 @@ class _News:
 
     A host whose name another one has, and that never joined any, ends: no `mooactor
     stop` would reach it, and later it could take that name. So does one with another
-    key than its broker, unless it `waits`. `refusal` says why, then.
+    key than its broker. `refusal` says why, then.
 
     Args:
       with_broker: end with the only broker that there is.
@@ -79,11 +78,10 @@ class _News:
         name: str,
         key: secret.Key,
         *,
-        waits: bool = False,
         with_broker: bool = False,
     ) -> None:
         self._serving = serving
-        self._waits, self._with_broker = waits, with_broker
+        self._with_broker = with_broker
         self._name = name
         self._key = key
         self.refusal: str | None = None
@@ -130,9 +128,8 @@ class _News:
         if OTHER_KEY not in why:
             # Of a host that was killed the broker may not know yet.
             self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
-        elif not self._waits:
-            step = secret.next_step(why, self._key)
-            self._give_up(f"{text}: {step}; with --wait it goes on trying")
+        else:
+            self._give_up(f"{text}: {secret.next_step(why, self._key)}")
 
     def _give_up(self, text: str) -> None:
         if not self._has_joined:

@@ -17,7 +17,6 @@ from mooactor.host.protocol import (
     OF_A_NEIGHBOR,
     TO_DESK,
     Logs,
-    Meant,
     Refused,
     SessionStatus,
     Status,
@@ -66,12 +65,6 @@ class Desk:
 
     def _show(self, channel: Channel, message: Logs) -> None:
         name = message.name
-        actors = self.history.actors(name) | {
-            f"{actor.id:016x}"
-            for actor in self._home.living.values()
-            if is_meant(actor.label, name)
-        }
-        channel.post(Meant(sorted(actors)[:2]))
         reader = self.history.read(name, channel)
         actor = self._last(name)
         if not message.follow or actor is None:

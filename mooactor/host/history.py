@@ -141,11 +141,6 @@ class History:
         self._readers.append(reader)
         return reader
 
-    def actors(self, name: str) -> set[str]:
-        """The ids of those of this name of which lines are kept."""
-        found = [kept for label, kept in self._kept.items() if is_meant(label, name)]
-        return {line[2].id for kept in found for line in kept.lines} - {""}
-
     @property
     def followed(self) -> bool:
         """Whether somebody follows an actor."""

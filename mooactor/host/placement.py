@@ -12,14 +12,13 @@ Invariants:
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from mooactor.host import resources
-from mooactor.process.needs import ROUNDING, Amount, Needs
+from mooactor.process.needs import Amount, Needs
 
 _MOST_REASONS = 3  # of hosts that have refused
 
@@ -67,7 +66,10 @@ def choose(
     for number in range(count):
         room = [one for one in rest if _has_room(one, needs.amount)]
         if not room:
-            raise NoPlace(_too_few(suitable, possible, needs, number, count))
+            free = "; ".join(
+                free_on(x.name, x.free, needs.amount, x.shares) for x in possible
+            )
+            raise NoPlace(lacks(needs, free, number, count))
         best = min(room, key=_packed if needs.pack else _spread)
         best.free -= needs.amount
         if best.shares is not None:
@@ -128,53 +130,6 @@ def _remedy(candidates: Sequence[Candidate], needs: Needs) -> str:
     what = f"host {needs.host!r}" if needs.host else "a host"
     options = " ".join(f"--label {key}={value}" for key, value in needs.labels.items())
     return f"start {what} with `{options}`"
-
-
-def _too_few(
-    suitable: Sequence[Candidate],
-    possible: Sequence[Candidate],
-    needs: Needs,
-    placed: int,
-    count: int,
-) -> str:
-    """Why only so many of them have a place: for what is reserved, or for ever."""
-    asked = needs.amount
-    room = sum(_most(one, asked, count) for one in suitable)
-    if room < count:
-        return _never(suitable, needs, room, count)
-    free = "; ".join(free_on(x.name, x.free, asked, x.shares) for x in possible)
-    return lacks(needs, free, placed, count)
-
-
-def _most(one: Candidate, amount: Amount, enough: int) -> int:
-    """How many such actors have room on the host while nothing else is reserved there,
-    up to `enough`."""
-    asked = amount if one.strict else Amount(gpus=amount.gpus)
-    has = one.total
-    room = [_times(has.cpus, asked.cpus), _times(has.memory, asked.memory)]
-    if 0 < asked.gpus < 1:  # each is of one GPU
-        room.append(int(has.gpus) * _times(1.0, asked.gpus))
-    else:
-        room.append(_times(has.gpus, asked.gpus))
-    return int(min(*room, enough))
-
-
-def _times(has: float, asked: float) -> float:
-    return (has + ROUNDING) // asked if asked else math.inf
-
-
-def _never(suitable: Sequence[Candidate], needs: Needs, room: int, count: int) -> str:
-    exists = "; ".join(_described(one) for one in suitable)
-    where = f"host {suitable[0].name!r} has"
-    if len(suitable) > 1:
-        which = "all hosts with these labels" if needs.labels else "all hosts"
-        where = f"{which} together have"
-    more = not needs.host and suitable[0].strict  # else there is no other host
-    return (
-        f"{needs} for each of {count} actors can never be had: {where} room for {room} "
-        f"of them, even while nothing is reserved there; there is {exists}: ask for "
-        f"less{', or start another host' * more}"
-    )
 
 
 def free_on(

@@ -345,9 +345,9 @@ class Status(Message):
 
 
 class Logs(Message):
-    """Lines of the actor of that name. Answered by `Meant`, then a `Line` for each,
-    with `LeftOut` where a slow reader does not get some, then `End`. With `follow` that
-    comes once no actor of this name will run again."""
+    """Lines of the actor of that name. Answered by a `Line` for each, with `LeftOut`
+    where a slow reader does not get some, then `End`. With `follow` that comes once no
+    actor of this name will run again."""
 
     name: Text
     follow: bool = False
@@ -367,12 +367,6 @@ class SessionStatus(Message):
     session: Name
     driver: Text
     actors: Annotated[list[StatusRow], Meta(max_length=1 << 16)]
-
-
-class Meant(Message):
-    """The ids of two of the actors of this name, or of as many as there are."""
-
-    actors: Annotated[list[Name], Meta(max_length=2)]
 
 
 class Line(Message):
@@ -404,4 +398,4 @@ class End(Message):
 
 OF_A_NEIGHBOR = (AskNames, Poll, Ask, LineClosed)
 TO_DESK: Decoder[Any] = Decoder(Status, Logs, Stop, *OF_A_NEIGHBOR)
-TO_COMMAND: Decoder[Any] = Decoder(SessionStatus, Meant, Line, LeftOut, End)
+TO_COMMAND: Decoder[Any] = Decoder(SessionStatus, Line, LeftOut, End)

@@ -33,7 +33,7 @@ def test_a_host_says_each_thing_about_its_broker_once_and_goes_on(
 ) -> None:
     first, address = cluster.broker()
     first.signal(signal.SIGKILL)
-    h = host(cluster, address, cluster.key, "--wait")
+    h = host(cluster, address, cluster.key)
     assert cluster.until(lambda: len(h.err) >= 2), h.text()
     assert h.err[0] == f"mooactor host: uses the {cluster.key}\n"
     assert h.err[1].startswith(f"mooactor host: no broker at {address} yet (no answer ")
@@ -66,7 +66,7 @@ def test_a_host_with_another_key_than_its_broker_ends(
         f"mooactor host: the broker at {address} refuses this host: it holds another "
         "key than this side: copy the broker's key file here, or restart the broker "
         "with this one (`mooactor keygen --show` prints which key a host has); the key "
-        f"here is {other}; with --wait it goes on trying\n"
+        f"here is {other}\n"
     )
 
 

@@ -2,7 +2,7 @@
 """Answers of a session's home to commands: ``mooactor status``, ``logs`` and ``stop``.
 
 They come over channels, from somebody who has the cluster's key; `protocol` has the
-messages. Homes of other sessions of the namespace come here, too: see `visitors`.
+messages. Homes of other sessions of the namespace come here, too: see `namespaces`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from mooactor.control.messages import Message
 from mooactor.host.history import History, is_meant
 from mooactor.host.members import Stop
 from mooactor.host.protocol import (
-    OF_A_NEIGHBOR,
     TO_DESK,
+    AskNames,
     Logs,
     Refused,
     SessionStatus,
     Status,
     StatusRow,
 )
-from mooactor.host.visitors import Visitor
 from mooactor.process.exits import ExitRecord, in_words
 from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
+    from mooactor.host.namespaces import Neighbor
     from mooactor.host.supervised import Supervised
 
 _PATIENCE_S = 1.0  # for processes that are busy
@@ -47,7 +47,13 @@ class Desk:
 
     def accept(self, channel: Channel) -> Visit:
         """Somebody with the key has opened a channel."""
-        return Visit(self, Visitor(self._home, channel))
+        return Visit(self)
+
+    def meet(self, channel: Channel, message: AskNames) -> Neighbor:
+        """Raises Refused: there is no such namespace here."""
+        if self._home.namespace is None:
+            raise Refused("this session has no namespace")
+        return self._home.namespace.accept(channel, message)
 
     def act_on(self, channel: Channel, message: Message) -> None:
         """One request of a command's."""
@@ -96,16 +102,18 @@ class Desk:
 class Visit:
     """The listener of one such channel."""
 
-    def __init__(self, desk: Desk, visitor: Visitor) -> None:
-        """`visitor`: what it is if another session has opened the channel."""
+    def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._visitor = visitor
+        self._neighbor: Neighbor | None = None  # if another session has opened it
 
     def handle(self, channel: Channel, data: bytes) -> None:
+        if self._neighbor is not None:
+            self._neighbor.handle(channel, data)
+            return
         try:
             message = TO_DESK.decode(data)
-            if isinstance(message, OF_A_NEIGHBOR):
-                self._visitor.act_on(message)
+            if isinstance(message, AskNames):
+                self._neighbor = self._desk.meet(channel, message)
             else:
                 self._desk.act_on(channel, message)
         except (Refused, ValueError) as error:
@@ -115,4 +123,5 @@ class Visit:
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         self._desk.history.forget(channel)
-        self._visitor.close()
+        if self._neighbor is not None:
+            self._neighbor.channel_closed(channel, why)

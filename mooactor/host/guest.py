@@ -37,7 +37,7 @@ from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups
 from mooactor.host.leftovers import Leftovers
 from mooactor.host.members import OF_A_MEMBER, Stop
-from mooactor.host.nursery import Nursery
+from mooactor.host.nursery import LocalProcess, Nursery
 from mooactor.host.placement import free_on, lacks
 from mooactor.host.protocol import (
     MOST_OF_DEVICES,
@@ -110,10 +110,8 @@ class Guest:
         self._directory = ""
         self._lock = -1
         self._groups = Groups(loop, host, self._group_says)
-        self._processes: dict[int, Process] = {}
-        self._numbers: dict[Process, int] = {}
+        self._processes: dict[int, LocalProcess] = {}
         self._by_line: dict[Line, int] = {}
-        self._ids: dict[int, int] = {}  # of processes
         self.closed = False
 
     def __len__(self) -> int:
@@ -237,9 +235,8 @@ class Guest:
         finally:
             for fd in fds:
                 os.close(fd)
-        self._ids[number] = life.actor_id + life.incarnation
         self._processes[number] = process
-        self._numbers[process] = self._by_line[process.line] = number
+        self._by_line[process.line] = number
 
     def _line(self, message: OverLine) -> None:
         process = self._processes.get(message.number)
@@ -315,7 +312,7 @@ class Guest:
             self._post(Closed(number))
 
     def born(self, process: Process) -> None:
-        number = self._numbers[process]
+        number = self._by_line[process.line]
         devices = process.cuda_visible_devices
         if devices is not None:  # anything, if the user has set it
             devices = readable(devices, MOST_OF_DEVICES)
@@ -329,11 +326,13 @@ class Guest:
         self._post(Failed(self._forget(process), readable(note)))
 
     def dying(self, process: Process) -> None:
-        self._post(Dying(self._numbers[process]))
+        self._post(Dying(self._by_line[process.line]))
 
     def exited(self, process: Process, end: End) -> None:
-        self._remove_inbox(self._ids[self._numbers[process]])
-        number = self._forget(process)
+        number = self._by_line[process.line]
+        life = self._processes[number].life
+        self._remove_inbox(life.actor_id + life.incarnation)
+        self._forget(process)
         self._post(Exited(number, end.status, list(end.stderr), end.oom))
 
     def _remove_inbox(self, process_id: int) -> None:
@@ -343,9 +342,8 @@ class Guest:
         bury(self._directory, process_id)
 
     def _forget(self, process: Process) -> int:
-        number = self._numbers.pop(process)
-        del self._processes[number], self._ids[number]
-        self._by_line.pop(process.line, None)
+        number = self._by_line.pop(process.line)
+        del self._processes[number]
         return number
 
     # -- the end -------------------------------------------------------------

@@ -58,7 +58,7 @@ from mooactor.process.protocol import (
 from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
-    from mooactor.host.neighbors import Neighbors
+    from mooactor.host.namespaces import Namespace
 
 
 class Home:
@@ -82,7 +82,6 @@ class Home:
         self.living: dict[int, Supervised] = {}  # those that are not over
         self.tombstones = Tombstones(self)  # the others
         self.by_line: dict[Line, Supervised] = {}
-        self._by_process: dict[Process, Supervised] = {}
         self.names = Names(loop)
         self.masters = Masters(self)
         carry = partial(self.masters.take, sites.here)
@@ -100,7 +99,7 @@ class Home:
         self.supervisors = Supervisors(self)
         self.teams, self.bonds = Teams(self), Bonds(self)
         # Other sessions of the namespace; set if this one has a namespace.
-        self.neighbors: Neighbors | None = None
+        self.namespace: Namespace | None = None
         self.requests = Requests(self)
         loop.watch_line(driver, self.requests)
         loop.watch(driver_process, partial(self._driver_died, driver_process))
@@ -176,8 +175,8 @@ class Home:
         """An actor's process has closed its end, or the driver has: that is the end."""
         self.names.forget(line)
         self.requests.births.line_closed(line)
-        if self.neighbors is not None:
-            self.neighbors.line_closed(line)
+        if self.namespace is not None:
+            self.namespace.line_closed(line)
         for actor in self.living.values():
             actor.forget(line)
         self.whereabouts.line_closed(line)
@@ -187,16 +186,15 @@ class Home:
             self.lifetimes.kill_all()
         elif line in self.by_line and not self.by_line[line].ending:
             line.close()  # which a living process takes for the session's end
-            process = self.by_line[line].process
-            self.loop.later(GRACE_S, partial(self._without_line, process))
+            self.loop.later(GRACE_S, partial(self._without_line, line))
 
     def _driver_died(self, driver_process: int) -> None:
         self.loop.unwatch(driver_process)
         self.loop.close_line(self.driver)
 
-    def _without_line(self, process: Process | None) -> None:
+    def _without_line(self, line: Line) -> None:
         """A process has closed its lifeline, and still runs."""
-        actor = None if process is None else self._by_process.get(process)
+        actor = self.by_line.get(line)
         if actor is not None and actor.pid is not None and not actor.ending:
             self.sites.kill(actor)
 
@@ -270,7 +268,7 @@ class Home:
             return
         self.placeless.discard(actor)
         actor.begin(process)
-        self._by_process[process] = self.by_line[process.line] = actor
+        self.by_line[process.line] = actor
 
     def _life_of(self, actor: Supervised) -> Life:
         """The description of its next process, for that."""
@@ -354,7 +352,7 @@ class Home:
 
     def dying(self, process: Process) -> None:
         """It is dead, and about to be reaped."""
-        self._by_process[process].ending = True
+        self.by_line[process.line].ending = True
 
     def exited(self, process: Process, end: End) -> None:
         """It is gone."""
@@ -441,8 +439,7 @@ class Home:
 
     def let_go(self, process: Process) -> Supervised:
         """Forget a process that never ran, or has ended."""
-        actor = self._by_process.pop(process)
-        self.by_line.pop(process.line, None)
+        actor = self.by_line.pop(process.line)
         actor.process = None
         return actor
 

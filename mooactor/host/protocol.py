@@ -268,15 +268,15 @@ TO_HOME: Decoder[Any] = Decoder(
 
 
 class AskNames(Message):
-    """Tell the names of now, and each change. `host`: the asker's; where its home
-    listens, the channel itself tells."""
+    """Tell the names of now, and each change: the first message of both sides. `host`:
+    the asker's."""
 
     host: Name
     namespace: _ActorName
 
 
 class Poll(Message):
-    """Who has that name, or that actor? Answered by `Answer`; see `neighbors`."""
+    """Who has that name, or that actor? Answered by `Answer`; see `namespaces`."""
 
     number: Id
     name: _ActorName | None = None
@@ -334,7 +334,9 @@ class Over(Message):
     program: Text
 
 
-TO_ASKER: Decoder[Any] = Decoder(Named, Freed, AllNamed, Answer, Said, Over)
+TO_NEIGHBOR: Decoder[Any] = Decoder(
+    AskNames, Poll, Ask, LineClosed, Named, Freed, AllNamed, Answer, Said, Over
+)
 
 
 # -- commands --------------------------------------------------------------
@@ -396,6 +398,5 @@ class End(Message):
     why: Text | None = None
 
 
-OF_A_NEIGHBOR = (AskNames, Poll, Ask, LineClosed)
-TO_DESK: Decoder[Any] = Decoder(Status, Logs, Stop, *OF_A_NEIGHBOR)
+TO_DESK: Decoder[Any] = Decoder(Status, Logs, Stop, AskNames)
 TO_COMMAND: Decoder[Any] = Decoder(SessionStatus, Line, LeftOut, End)

@@ -105,15 +105,15 @@ class Requests:
 
     def _serve_or_hand_on(self, line: Line, request: Request, fds: list[int]) -> None:
         """Serve it, unless it is for an actor of another session of the namespace."""
-        neighbors = self._home.neighbors
+        namespace = self._home.namespace
         if (
-            neighbors is not None
+            namespace is not None
             and isinstance(request, SERVED)
             and self._is_foreign(request.id)
         ):
             otherwise = partial(self.serve, line, request)
             guard = partial(self._guard, line, request)
-            guard(partial(neighbors.take, line, request, otherwise, guard))
+            guard(partial(namespace.take, line, request, otherwise, guard))
         else:
             self.serve(line, request, fds)
 

@@ -77,11 +77,17 @@ class Sites:
                     self._resources.devices.free,
                 )
             ]
-        if self.cluster is not None:
-            for name, total, free, labels, mine, shares in self.cluster.offers():
-                if not self._is_here(name):
-                    known = shares if self._is_all(name, mine) else None
-                    rows += [self._candidate(name, total, free, labels, known)]
+        if self.cluster is not None and self._config is not None:
+            for row in self.cluster.rows():
+                if self._is_here(row.name):
+                    continue
+                mine = row.reserved.get(self._config.mark, Amount())
+                # What others leave of it.
+                free = row.total + mine
+                for amount in row.reserved.values():
+                    free -= amount
+                shares = row.shares if self._is_all(row.name, mine) else None
+                rows += [self._candidate(row.name, row.total, free, row.labels, shares)]
         return rows
 
     def _is_all(self, host: str, mine: Amount) -> bool:

@@ -87,10 +87,10 @@ class Births:
             self._guard(line, request, act)
 
         taken_by = None if actor.name is None else home.names.taken_by(actor.name)
-        if actor.name is None or taken_by or home.neighbors is None:
+        if actor.name is None or taken_by or home.namespace is None:
             admit(taken_by)
         else:
-            home.neighbors.claim(actor.name, admit)
+            home.namespace.claim(actor.name, admit)
 
     def _admit(
         self,

@@ -360,7 +360,7 @@ REQUESTS: Decoder[Request] = Decoder(
     Link,
     Unlink,
 )
-#: Those that processes of other sessions of the namespace may make; see `neighbors`.
+#: Those that processes of other sessions of the namespace may make; see `namespaces`.
 SERVED = (Watch, Monitor, Unmonitor, Kill, AwaitEnd, Locate, GetHandle)
 Served = Watch | Monitor | Unmonitor | Kill | AwaitEnd | Locate | GetHandle
 SERVED_REQUESTS: Decoder[Served] = Decoder(*SERVED)

@@ -17,10 +17,10 @@ from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Message, encode, encode_in_parts
 from mooactor.control.reliable import Data
-from mooactor.host.cluster import Offer
 from mooactor.host.eventloop import EventLoop, FarLine
 from mooactor.host.home import Home
 from mooactor.host.logs import Logs
+from mooactor.host.members import Row
 from mooactor.host.placement import NoPlace
 from mooactor.host.protocol import (
     TO_GUEST,
@@ -39,6 +39,7 @@ from mooactor.process.exits import ExitRecord
 from mooactor.process.needs import Amount, Needs
 from mooactor.process.protocol import NEWS, Configure, Died, Life, Request, Spawn
 from mooactor.tensors.network import Network
+from tests.cluster.rows import row
 
 TOTAL = Amount(4.0, 1.0, 1e9)
 M = TypeVar("M", bound=Message)
@@ -74,19 +75,17 @@ class Hosts:
     def __init__(self, loop: EventLoop, news: Any, names: str) -> None:
         self.names, self.total = set(names), TOTAL
         self.silent: set[str] = set()  # those that no channel reaches from now on
-        # By host: what this session has reserved there, and what of each GPU is free.
-        self.gpus: dict[str, tuple[Amount, list[float]]] = {}
         self.wires: dict[str, list[Wire]] = {}
         self._loop, self._news = loop, news
 
     def has(self, host: str) -> bool:
         return host in self.names
 
-    def offers(self) -> Any:
-        return [
-            Offer(name, self.total, self.total, {}, *self.gpus.get(name, ()))
-            for name in sorted(self.names)
-        ]
+    def rows(self) -> list[Row]:
+        has = self.total
+        amounts = {"cpus": int(has.cpus), "gpus": int(has.gpus)}
+        amounts["memory"] = int(has.memory)
+        return [row(name, labels={}, **amounts) for name in sorted(self.names)]
 
     def addresses(self, own: str) -> dict[str, str]:
         return {}

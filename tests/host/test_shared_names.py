@@ -155,9 +155,6 @@ def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(other, shares
         assert (cause.kind, cause.owner) == ("owner", owner)
         assert str(cause) == f"its session has ended, with its program {owner}"
         assert eventually(lambda: not is_there("counter"))
-        with moo.monitor(counter) as events:
-            (died,) = events
-        assert isinstance(died, moo.Died) and died.cause.owner == owner
 
 
 # -- homes that ask, and what none may ask -----------------------------------------

@@ -29,19 +29,18 @@ from mooactor.host import leaving
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups, Masters
 from mooactor.host.leaving import FAREWELL, named
-from mooactor.host.lifetimes import Bonds, Lifetimes, Tombstones
+from mooactor.host.lifetimes import Lifetimes
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
 from mooactor.host.placement import NoPlace, reasons
 from mooactor.host.protocol import GroupFrame, Printer
 from mooactor.host.remote import RemoteSite
-from mooactor.host.requests import Requests
+from mooactor.host.requests import Requests, Surveys
 from mooactor.host.site import End, Process, is_full
 from mooactor.host.sites import Sites
 from mooactor.host.spawning import Placeless, Shelf
 from mooactor.host.supervised import Supervised, SupervisedState
-from mooactor.host.supervisors import Supervisors, Teams, explained
-from mooactor.host.watching import Surveys
+from mooactor.host.supervisors import Supervisors, explained
 from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import files
 from mooactor.process.deaths import bury
@@ -80,7 +79,6 @@ class Home:
         self.config: Configure | None = None
         self.actors: dict[int, Supervised] = {}
         self.living: dict[int, Supervised] = {}  # those that are not over
-        self.tombstones = Tombstones(self)  # the others
         self.by_line: dict[Line, Supervised] = {}
         self.names = Names(loop)
         self.masters = Masters(self)
@@ -97,7 +95,6 @@ class Home:
         self.on_over: Callable[[Supervised, ExitRecord], None] | None = None
         self.lifetimes = Lifetimes(self)
         self.supervisors = Supervisors(self)
-        self.teams, self.bonds = Teams(self), Bonds(self)
         # Other sessions of the namespace; set if this one has a namespace.
         self.namespace: Namespace | None = None
         self.requests = Requests(self)
@@ -464,15 +461,15 @@ class Home:
             gently=record.stopped,
             spare=self.supervisors.hold(actor) if sequel.back else (),
         )
-        linked = self.bonds.led_to(actor, record)
+        linked = self.lifetimes.led_to(actor, record)
         if sequel.back:
             actor.incarnation += 1
             actor.state = SupervisedState.WAITING
         else:
-            self.tombstones.add(actor)
+            self.lifetimes.bury(actor)
             if self.on_over is not None:
                 self.on_over(actor, record)
-        self.bonds.spread(actor, record, linked)
+        self.lifetimes.spread(actor, record, linked)
         self.supervisors.carry_out(actor, record, sequel)
         self.lifetimes.settle(actor)
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor.control import frames
 from mooactor.control.channel import Channel, Listener
+from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.control.messages import Malformed, Message, encode, head_of
 from mooactor.control.node import Node
 from mooactor.control.outgoing import OutgoingChannel
-from mooactor.control.secret import OTHER_KEY
 from mooactor.host.leaving import FAREWELL
 from mooactor.host.members import (
     FROM_BROKER,

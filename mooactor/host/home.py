@@ -30,6 +30,7 @@ from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups, Masters
 from mooactor.host.leaving import FAREWELL, named
 from mooactor.host.lifetimes import Lifetimes
+from mooactor.host.locations import Locations
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
 from mooactor.host.placement import NoPlace, reasons
@@ -38,10 +39,9 @@ from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests, Surveys
 from mooactor.host.site import End, Process, is_full
 from mooactor.host.sites import Sites
-from mooactor.host.spawning import Placeless, Shelf
+from mooactor.host.spawning import ParcelStore, Pending
 from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Supervisors, explained
-from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.exits import ExitRecord
@@ -84,9 +84,9 @@ class Home:
         self.masters = Masters(self)
         carry = partial(self.masters.take, sites.here)
         self.groups = Groups(loop, sites.here.host, carry)
-        self.shelf = Shelf()
-        self.placeless = Placeless(self)
-        self.whereabouts = Whereabouts(self)
+        self.parcels = ParcelStore()
+        self.pending = Pending(self)
+        self.locations = Locations(self)
         self.surveys = Surveys(self)
         self._said: set[str] = set()  # of hosts, to the user
         self.ending = False
@@ -171,12 +171,12 @@ class Home:
     def line_closed(self, line: Line) -> None:
         """An actor's process has closed its end, or the driver has: that is the end."""
         self.names.forget(line)
-        self.requests.births.line_closed(line)
+        self.requests.spawns.line_closed(line)
         if self.namespace is not None:
             self.namespace.line_closed(line)
         for actor in self.living.values():
             actor.forget(line)
-        self.whereabouts.line_closed(line)
+        self.locations.line_closed(line)
         self.masters.line_closed(line)
         if line is self.driver:
             self.ending = True
@@ -263,7 +263,7 @@ class Home:
             note = f"{actor.label} cannot be started: {note}"
             self.ended(actor, ExitRecord("exception", note=note, placement=full))
             return
-        self.placeless.discard(actor)
+        self.pending.discard(actor)
         actor.begin(process)
         self.by_line[process.line] = actor
 
@@ -305,7 +305,7 @@ class Home:
         """No host takes it: it waits, or is turned away. `why` is about those that were
         not asked."""
         if self._waits(actor):
-            self.placeless.add(actor)
+            self.pending.add(actor)
             return
         if otherwise is None:
             said = reasons(actor.denials.values(), why)
@@ -445,7 +445,7 @@ class Home:
     def ended(self, actor: Supervised, record: ExitRecord) -> None:
         """It has no process now: tell its watchers, and restart it if that is due."""
         actor.ending = False
-        self.placeless.discard(actor)
+        self.pending.discard(actor)
         sequel = self.supervisors.judge(actor, record)
         following = actor.incarnation + 1 if sequel.back else None
         self._note_incarnation(actor, following)
@@ -455,7 +455,7 @@ class Home:
         what: What = "stopped" if actor.unwanted else "died"
         self._tell_monitors(actor, what, record, last=not sequel.back)
         self._remove_inbox(actor.process_id)
-        self.whereabouts.process_lost(actor.process_id)
+        self.locations.process_lost(actor.process_id)
         self.lifetimes.end_owned(
             actor,
             gently=record.stopped,

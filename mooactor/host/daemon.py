@@ -50,7 +50,7 @@ class Offer:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-class Keeper:
+class HostDaemon:
     """One host of a cluster. `loop` is the command's, which also has its signals."""
 
     def __init__(

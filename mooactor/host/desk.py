@@ -23,6 +23,7 @@ from mooactor.host.protocol import (
     StatusRow,
 )
 from mooactor.process.exits import ExitRecord, in_words
+from mooactor.process.protocol import Ended
 from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class Desk:
         elif isinstance(message, Logs):
             self._show(channel, message)
         elif isinstance(message, Stop):
-            self._home.end(GRACE_S)
+            self._home.tell_driver(Ended("mooactor stop"))
+            self._home.lifetimes.shut_down(GRACE_S)
 
     def _tell(self, channel: Channel, rows: list[StatusRow]) -> None:
         channel.post(SessionStatus(self._mark, self._driver, rows))

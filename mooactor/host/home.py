@@ -34,7 +34,6 @@ from mooactor.host.locations import Locations
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
 from mooactor.host.placement import NoPlace, reasons
-from mooactor.host.protocol import GroupFrame, Printer
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests, Surveys
 from mooactor.host.site import End, Process, is_full
@@ -47,7 +46,6 @@ from mooactor.process.deaths import bury
 from mooactor.process.exits import ExitRecord
 from mooactor.process.protocol import (
     Configure,
-    Ended,
     Event,
     HostRow,
     Life,
@@ -121,11 +119,6 @@ class Home:
             ([], None) if self.config is None else (self.config.argv, self.config.pid)
         )
         return named(argv, pid, self.sites.here.host)
-
-    def end(self, grace_s: float) -> None:
-        """End the session, as its driver could."""
-        self.tell_driver(Ended("mooactor stop"))
-        self.lifetimes.shut_down(grace_s)
 
     def tell_driver(self, message: Message) -> None:
         """Send the driver news of the session itself."""
@@ -425,14 +418,6 @@ class Home:
         """No process of the session runs on that host any more."""
         self.sites.closed(site)
         self.masters.site_closed(site)
-
-    def group_said(self, site: RemoteSite, message: GroupFrame) -> None:
-        """The agent of a learner group's place there has a frame for the master."""
-        self.masters.take(site, message.place, message.frame)
-
-    def log(self, stream: int, printer: Printer, lines: list[bytes]) -> None:
-        """An actor has printed that on another host."""
-        self.logs.emit(stream, printer, lines)
 
     def let_go(self, process: Process) -> Supervised:
         """Forget a process that never ran, or has ended."""

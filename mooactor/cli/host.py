@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
         try:
-            serving.run(daemon.node, daemon.look, daemon.due)
+            serving.run(daemon.node, daemon.look, lambda: None)
         finally:
             daemon.close()
     finally:

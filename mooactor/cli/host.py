@@ -13,8 +13,8 @@ from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
 from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.host import addresses
+from mooactor.host.daemon import HostDaemon, Offer
 from mooactor.host.driver_joins import reach_of
-from mooactor.host.keeper import Keeper, Offer
 from mooactor.host.leaving import FAREWELL
 from mooactor.host.protocol import Refused
 from mooactor.process.environment import check_host_name, host_name
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         try:
-            keeper = Keeper(
+            daemon = HostDaemon(
                 offer,
                 serving.loop,
                 serving.log,
@@ -52,9 +52,9 @@ def run(options: argparse.Namespace) -> int:
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
         try:
-            serving.run(keeper.node, keeper.look, keeper.due)
+            serving.run(daemon.node, daemon.look, lambda: None)
         finally:
-            keeper.close()
+            daemon.close()
     finally:
         serving.close()
     if news.refusal is not None:

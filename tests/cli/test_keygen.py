@@ -86,23 +86,3 @@ def test_without_a_file_it_takes_the_default_place(
         assert main(["keygen", place]) == 2
         assert why in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
-
-
-def test_a_home_that_cannot_be_written_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    for name in ("XDG_CONFIG_HOME", secret.VARIABLE, secret.FILE_VARIABLE):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", "/proc/self")
-    for words in (
-        ["status", "--json"],
-        ["stop"],
-        ["broker"],
-        ["host", "--join", "::1"],
-    ):
-        assert main(words) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        asks = words[0] in ("status", "stop")
-        assert line.startswith(f"mooactor {words[0]}: ")
-        assert ("there is no key" if asks else "no key can be made") in line
-        assert "MOOACTOR_KEY_FILE" in line

@@ -193,17 +193,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": 5}, r"Expected `str`, got `int` - at `\$.name`"),
     ({"name": "a\nb"}, "is no name"),
     ({"name": "x" * 300}, "length <= 255"),
-    ({"address": b""}, r"\$.address"),
     ({"kind": "broker"}, r"\$.kind"),
     ({"cpus": -1}, r">= 0 - at `\$.cpus`"),
-    ({"labels": {"a": 1}}, r"\$.labels"),
     ({"labels": {str(n): "" for n in range(65)}}, "length <= 64"),
-    ({"free": {"cpus": "x"}}, r"\$.free.cpus"),
     ({"free": {"cpus": float("nan")}}, r"\$.free.cpus"),
     ({"address": "tcp://*:1"}, r"address=.tcp://\*:1. is none"),
-    ({"address": "nowhere"}, "address=.nowhere. is none"),
-    ({"shares": [0.5, "1"]}, r"\$.shares"),
-    ({"reserved": {"mark": 1}}, r"\$.reserved"),
     ({"actors": True}, r"\$.actors"),
 ]
 

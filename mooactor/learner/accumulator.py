@@ -166,7 +166,8 @@ class Accumulator:
             others wait for a later one.
           max_staleness: contributions whose parameters are more versions behind are
             dropped; None: none is.
-          check_every: versions between two comparisons of the members' states.
+          check_every: versions between two comparisons of the members' states. There is
+            none while a member fetches the state.
           version: of `model` and `optimizer`: the number of updates in a checkpoint.
           before_update: called on each member when the parameters have the mean
             gradients, before the optimizer's step: to clip them, or to schedule rates.
@@ -379,7 +380,8 @@ class Accumulator:
                     kept = [flat.clone() for flat in self._results]
                     self._arriving.kept.append(kept)
                 self.version += 1
-            if self.version % self.check_every == 0:
+            # Not while a member lacks the state: the optimizer's is of unknown size.
+            if self.version % self.check_every == 0 and not self._fetching:
                 yield from self._compare_states()
         arriving = self._arriving
         if arriving is not None and arriving.is_due():
@@ -547,25 +549,23 @@ class Accumulator:
         """Find members whose tensors differ from those of most, and mend them."""
         state = self._named_state()
         hashes = torch.tensor([_hash_of(t) for t in state.values()], dtype=torch.int64)
-        if self._arriving is not None:
-            hashes.zero_()  # and has no vote
         work = self.group.all_gather(hashes)
         yield work
         rows = work.result().tolist()
         for number, (name, tensor) in enumerate(state.items()):
             column = [row[number] for row in rows]
-            votes = Counter(h for h in column if h)
+            votes = Counter(column)
             if len(votes) < 2:
                 continue
             # A tie is decided by the lowest rank.
             right = max(votes, key=lambda h: (votes[h], -column.index(h)))
             healed = tensor.clone()
             yield self.group.broadcast(healed, column.index(right))
-            if column[self.group.rank] not in (0, right):
+            if column[self.group.rank] != right:
                 with torch.no_grad():
                     tensor.copy_(healed)
                 self._counts["healed"] += 1
-            wrong = [r for r, h in enumerate(column) if h not in (0, right)]
+            wrong = [r for r, h in enumerate(column) if h != right]
             ranks = ", ".join(map(str, wrong))
             warnings.warn(
                 f"{name} had diverged at version {self.version} on rank {ranks} of "

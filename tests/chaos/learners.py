@@ -162,7 +162,7 @@ class Adding(_Loop):
     def _end(self, kind: str, token: int, begin: Any, *args: Any, **how: Any) -> Any:
         """Queue an operation. Returns a function that waits for it, and notes that."""
         label = f"{self.notes.who}/{self.name}/{token}"
-        epoch = self.group.epoch
+        epoch = self._epoch()
         self.note("begins", op=label, kind=kind, token=token, slot=self.slot)
         with self._noting_errors(label):
             work = begin(*args, **how)
@@ -177,13 +177,18 @@ class Adding(_Loop):
             rows = value.reshape(-1, value.shape[-1]) if value.ndim > 1 else value[None]
             tokens = [int(row[0]) for row in rows]
             facts = {"even": bool((rows == rows[:, :1]).all()), "members": ids}
-            same = epoch if self.group.epoch == epoch else None
+            same = epoch if self._epoch() == epoch else None
             self.note(
                 "finished", op=label, how="value", got=tokens, epoch=same, **facts
             )
             return tokens
 
         return end
+
+    def _epoch(self) -> int | None:
+        with contextlib.suppress(RuntimeError):  # it has left
+            return int(self.group.epoch)
+        return None
 
     @contextlib.contextmanager
     def _noting_errors(self, label: str) -> Iterator[None]:

@@ -305,7 +305,8 @@ class Accumulator:
                 f"exactly {self.batch}: give smaller ones, or exact=False"
             )
         last = self._pending[-1] if self._pending else None
-        if last is None or self.exact or last.version != version:
+        joins = last is not None and last.version == version
+        if last is None or not joins or (self.exact and not self._is_full(last, count)):
             last = _Contribution(0, version, self._zeros())
             self._pending.append(last)
         for numbers, flat in zip(self._kinds.values(), last.sums, strict=True):
@@ -318,6 +319,12 @@ class Accumulator:
         self._counts["contributions"] += 1
         for parameter in self._trained:
             parameter.grad = None
+
+    def _is_full(self, last: _Contribution, count: int) -> bool:
+        """Whether no further contribution could be chosen. Such are added to `last`, as
+        otherwise a large batch of many small ones would never be complete."""
+        fits = last.samples + count <= self.batch
+        return len(self._pending) >= _CHOICE and fits
 
     def _drop_stale(self) -> None:
         if self.max_staleness is None:
@@ -341,7 +348,6 @@ class Accumulator:
 
     def _round(self) -> _Round:
         self._counts["rounds"] += 1
-        self._drop_stale()
         before = self.version
         while True:
             try:
@@ -355,33 +361,39 @@ class Accumulator:
         yield from self._compare_versions()
 
     def _attempt(self) -> _Round:
-        chosen = yield from self._choose()
-        if chosen is not None:
-            sums = self._zeros()
-            for index in chosen:
-                torch._foreach_add_(sums, self._pending[index].sums)
-            yield self.group.allreduce(sums, "sum", out=self._results)
-            left = [c for i, c in enumerate(self._pending) if i not in chosen]
-            self._pending = left
-            self._counts["samples"] += int(self._results[0][-1])
-            if self._arriving is None:
-                self._update(self._results)
-            else:
-                if not self._arriving.is_lost:
-                    kept = [flat.clone() for flat in self._results]
-                    self._arriving.kept.append(kept)
-                self.version += 1
-            if self.version % self.check_every == 0:
-                yield from self._compare_states()
+        more = True
+        while more:
+            self._drop_stale()
+            chosen, more = yield from self._choose()
+            if chosen is not None:
+                yield from self._reduce(chosen)
         arriving = self._arriving
         if arriving is not None and arriving.is_due():
             yield arriving
             self._take(arriving)
         yield self.group.barrier_async()  # newcomers come in
 
-    def _choose(self) -> Generator[Any, None, list[int] | None]:
-        """Which of this member's contributions make an update with those of others;
-        None: there are not enough yet."""
+    def _reduce(self, chosen: list[int]) -> _Round:
+        """Make an update of these contributions of this member and those of others."""
+        sums = self._zeros()
+        for index in chosen:
+            torch._foreach_add_(sums, self._pending[index].sums)
+        yield self.group.allreduce(sums, "sum", out=self._results)
+        self._pending = [c for i, c in enumerate(self._pending) if i not in chosen]
+        self._counts["samples"] += int(self._results[0][-1])
+        if self._arriving is None:
+            self._update(self._results)
+        else:
+            if not self._arriving.is_lost:
+                kept = [flat.clone() for flat in self._results]
+                self._arriving.kept.append(kept)
+            self.version += 1
+        if self.version % self.check_every == 0:
+            yield from self._compare_states()
+
+    def _choose(self) -> Generator[Any, None, tuple[list[int] | None, bool]]:
+        """Which of this member's contributions make an update with those of others
+        (None: there are not enough yet), and whether the rest may make another one."""
         counts = [c.samples for c in self._pending]
         arrives = int(self._arriving is not None)
         if not self.exact:
@@ -390,19 +402,22 @@ class Accumulator:
             yield self.group.allreduce(total, "sum", out=result)
             self._keep_offer(int(result[1]))
             enough = int(result[0]) >= self.batch
-            return list(range(len(counts))) if enough else None
+            return list(range(len(counts))) if enough else None, False
         row = torch.zeros(_CHOICE + 1, dtype=torch.int64)
-        row[: len(counts)] = torch.tensor(counts[:_CHOICE], dtype=torch.int64)
+        counts = counts[:_CHOICE]
+        row[: len(counts)] = torch.tensor(counts, dtype=torch.int64)
         row[_CHOICE] = arrives
         work = self.group.all_gather(row)
         yield work
         rows = work.result().tolist()
         self._keep_offer(sum(row[_CHOICE] for row in rows))
-        picked = _subset([row[i] for i in range(_CHOICE) for row in rows], self.batch)
+        offered = [row[i] for i in range(_CHOICE) for row in rows]
+        picked = _subset(offered, self.batch)
         if picked is None:
-            return None
+            return None, False
         size, rank = len(rows), self.group.rank
-        return [at // size for at in picked if at % size == rank]
+        own = [at // size for at in picked if at % size == rank]
+        return own, sum(offered) >= 2 * self.batch
 
     @torch.no_grad()
     def _update(self, sums: list[Tensor]) -> None:

@@ -16,8 +16,9 @@ and every member makes the same step of its optimizer with their mean over all s
   while the others train: they take part in rounds, contribute nothing, keep the
   gradients that were reduced meanwhile, and make these steps once they have the
   snapshot. When a group begins, there is nothing to train meanwhile, and they wait.
-- Every `check_every` versions the members compare a hash of each tensor. Those that are
-  outvoted are named in a warning, and get these tensors from the majority.
+- Every `check_every` versions, and after the members have changed, they compare a hash
+  of each tensor, as soon as nobody fetches a snapshot. Those that are outvoted are
+  named in a warning, and get these tensors from the majority.
 
 A round is one state machine, `_round`, that yields operations to wait for. `for`,
 `async for` and `poll` differ in how they wait.
@@ -199,6 +200,8 @@ class Accumulator:
         self._arriving: _Arrival | None = None
         self._offer: Ref[Any] | None = None  # until all others have it
         self._fetching = 0  # members without it, as of the last round
+        self._check_is_due = False  # of the states; all members see it alike
+        self._has_more = False  # contributions, perhaps, for one more update at once
         self._counts: Counter[str] = Counter()
         self._running: tuple[_Round, Work[Any] | _Arrival] | None = None
         self._has_begun = False
@@ -305,8 +308,8 @@ class Accumulator:
                 f"exactly {self.batch}: give smaller ones, or exact=False"
             )
         last = self._pending[-1] if self._pending else None
-        joins = last is not None and last.version == version
-        if last is None or not joins or (self.exact and not self._is_full(last, count)):
+        is_apart = self.exact and not self._joins(last, count)
+        if last is None or is_apart or last.version != version:
             last = _Contribution(0, version, self._zeros())
             self._pending.append(last)
         for numbers, flat in zip(self._kinds.values(), last.sums, strict=True):
@@ -320,11 +323,11 @@ class Accumulator:
         for parameter in self._trained:
             parameter.grad = None
 
-    def _is_full(self, last: _Contribution, count: int) -> bool:
-        """Whether no further contribution could be chosen. Such are added to `last`, as
-        otherwise a large batch of many small ones would never be complete."""
-        fits = last.samples + count <= self.batch
-        return len(self._pending) >= _CHOICE and fits
+    def _joins(self, last: _Contribution | None, count: int) -> bool:
+        """Whether a contribution becomes part of the last one, as no round could choose
+        it: otherwise a batch of very many small ones would never be complete."""
+        fits = last is not None and last.samples + count <= self.batch
+        return fits and len(self._pending) >= _CHOICE
 
     def _drop_stale(self) -> None:
         if self.max_staleness is None:
@@ -348,52 +351,48 @@ class Accumulator:
 
     def _round(self) -> _Round:
         self._counts["rounds"] += 1
-        before = self.version
-        while True:
-            try:
-                yield from self._attempt()
-                break
-            except PeerLost:
-                self._counts["lost"] += 1
-                yield from self._compare_versions()
-                if self.version != before:
-                    break  # the update was made; what failed came after it
-        yield from self._compare_versions()
-
-    def _attempt(self) -> _Round:
         more = True
         while more:
+            before = self.version
             self._drop_stale()
-            chosen, more = yield from self._choose()
-            if chosen is not None:
-                yield from self._reduce(chosen)
+            try:
+                yield from self._attempt()
+                more = self._has_more
+            except PeerLost:
+                self._counts["lost"] += 1
+                more = self.version == before  # else what failed came after the update
+            yield from self._compare_versions()
+
+    def _attempt(self) -> _Round:
+        chosen = yield from self._choose()
+        if chosen is not None:
+            sums = self._zeros()
+            for index in chosen:
+                torch._foreach_add_(sums, self._pending[index].sums)
+            yield self.group.allreduce(sums, "sum", out=self._results)
+            left = [c for i, c in enumerate(self._pending) if i not in chosen]
+            self._pending = left
+            self._counts["samples"] += int(self._results[0][-1])
+            if self._arriving is None:
+                self._update(self._results)
+            else:
+                if not self._arriving.is_lost:
+                    kept = [flat.clone() for flat in self._results]
+                    self._arriving.kept.append(kept)
+                self.version += 1
+            self._check_is_due |= self.version % self.check_every == 0
+            if self._check_is_due and not self._fetching:
+                self._check_is_due = False
+                yield from self._compare_states()
         arriving = self._arriving
         if arriving is not None and arriving.is_due():
             yield arriving
             self._take(arriving)
         yield self.group.barrier_async()  # newcomers come in
 
-    def _reduce(self, chosen: list[int]) -> _Round:
-        """Make an update of these contributions of this member and those of others."""
-        sums = self._zeros()
-        for index in chosen:
-            torch._foreach_add_(sums, self._pending[index].sums)
-        yield self.group.allreduce(sums, "sum", out=self._results)
-        self._pending = [c for i, c in enumerate(self._pending) if i not in chosen]
-        self._counts["samples"] += int(self._results[0][-1])
-        if self._arriving is None:
-            self._update(self._results)
-        else:
-            if not self._arriving.is_lost:
-                kept = [flat.clone() for flat in self._results]
-                self._arriving.kept.append(kept)
-            self.version += 1
-        if self.version % self.check_every == 0:
-            yield from self._compare_states()
-
-    def _choose(self) -> Generator[Any, None, tuple[list[int] | None, bool]]:
-        """Which of this member's contributions make an update with those of others
-        (None: there are not enough yet), and whether the rest may make another one."""
+    def _choose(self) -> Generator[Any, None, list[int] | None]:
+        """Which of this member's contributions make an update with those of others;
+        None: there are not enough yet."""
         counts = [c.samples for c in self._pending]
         arrives = int(self._arriving is not None)
         if not self.exact:
@@ -402,10 +401,10 @@ class Accumulator:
             yield self.group.allreduce(total, "sum", out=result)
             self._keep_offer(int(result[1]))
             enough = int(result[0]) >= self.batch
-            return list(range(len(counts))) if enough else None, False
+            return list(range(len(counts))) if enough else None
         row = torch.zeros(_CHOICE + 1, dtype=torch.int64)
-        counts = counts[:_CHOICE]
-        row[: len(counts)] = torch.tensor(counts, dtype=torch.int64)
+        for place, count in enumerate(counts[:_CHOICE]):
+            row[place] = count
         row[_CHOICE] = arrives
         work = self.group.all_gather(row)
         yield work
@@ -413,11 +412,11 @@ class Accumulator:
         self._keep_offer(sum(row[_CHOICE] for row in rows))
         offered = [row[i] for i in range(_CHOICE) for row in rows]
         picked = _subset(offered, self.batch)
+        self._has_more = picked is not None and sum(offered) >= 2 * self.batch
         if picked is None:
-            return None, False
+            return None
         size, rank = len(rows), self.group.rank
-        own = [at // size for at in picked if at % size == rank]
-        return own, sum(offered) >= 2 * self.batch
+        return [at // size for at in picked if at % size == rank]
 
     @torch.no_grad()
     def _update(self, sums: list[Tensor]) -> None:
@@ -461,6 +460,7 @@ class Accumulator:
                 self._counts["lost"] += 1
             else:
                 self._epoch, self._is_new = epoch, False
+                self._check_is_due = True
 
     def _share_state(self, has: int, newest: int, trained: bool) -> _Round:
         """The first member that has the newest version offers it to the others.
@@ -541,25 +541,23 @@ class Accumulator:
         """Find members whose tensors differ from those of most, and mend them."""
         state = self._named_state()
         hashes = torch.tensor([_hash_of(t) for t in state.values()], dtype=torch.int64)
-        if self._arriving is not None:
-            hashes.zero_()  # and has no vote
         work = self.group.all_gather(hashes)
         yield work
         rows = work.result().tolist()
         for number, (name, tensor) in enumerate(state.items()):
             column = [row[number] for row in rows]
-            votes = Counter(h for h in column if h)
+            votes = Counter(column)
             if len(votes) < 2:
                 continue
             # A tie is decided by the lowest rank.
             right = max(votes, key=lambda h: (votes[h], -column.index(h)))
             healed = tensor.clone()
             yield self.group.broadcast(healed, column.index(right))
-            if column[self.group.rank] not in (0, right):
+            if column[self.group.rank] != right:
                 with torch.no_grad():
                     tensor.copy_(healed)
                 self._counts["healed"] += 1
-            wrong = [r for r, h in enumerate(column) if h not in (0, right)]
+            wrong = [r for r, h in enumerate(column) if h != right]
             ranks = ", ".join(map(str, wrong))
             warnings.warn(
                 f"{name} had diverged at version {self.version} on rank {ranks} of "

@@ -58,7 +58,7 @@ from mooactor.rl import State, Unroll, Weights
 REPORT_PERIOD_S = 1.0
 DETERMINISTIC_UPDATES = 10  # per report, where the clock must not decide
 BEHIND_LEARNERS = 10  # how much nicer actors are than the program
-LEARNER_RESTART = moo.Restart(max=20, within=600)
+RESTART = moo.Restart(max=20, within=600)  # of a learner
 SUMMED = ("loss", "policy_loss", "value_loss")  # columns: over all learners
 AVERAGED = (
     *("loss_mean", "policy_loss_mean", "value_loss_mean", "entropy"),
@@ -173,9 +173,7 @@ def make_plan(config: Config, hosts: Sequence[dict[str, Any]] = ()) -> Plan:
         config.layout, config.batch, config.supply, hosts=hosts
     )
     if config.ceiling and layout.hosts:
-        raise impala.SettingsError(
-            "--ceiling measures one machine; leave --connect out"
-        )
+        raise impala.SettingsError("--ceiling measures one machine, not a cluster")
     virtual = config.virtual_batch_size or config.batch
     if virtual % config.batch:
         raise impala.SettingsError(
@@ -499,9 +497,7 @@ def start_actor(plan: Plan, index: int, host: str, supply: rl.Supply) -> Actor:
 def start_learner(plan: Plan, index: int, host: str, supply: rl.Supply) -> Learner:
     """The same for a learner."""
     name, gpus = f"{plan.name}-learner-{index}", int(plan.layout.device == "cuda")
-    placed = moo.on(
-        Learner, name=name, host=host, num_gpus=gpus, restart=LEARNER_RESTART
-    )
+    placed = moo.on(Learner, name=name, host=host, num_gpus=gpus, restart=RESTART)
     return placed.spawn(plan, index, supply)
 
 

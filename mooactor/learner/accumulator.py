@@ -166,7 +166,8 @@ class Accumulator:
             others wait for a later one.
           max_staleness: contributions whose parameters are more versions behind are
             dropped; None: none is.
-          check_every: versions between two comparisons of the members' states.
+          check_every: versions between two comparisons of the members' states. There is
+            one after each change of the members, too.
           version: of `model` and `optimizer`: the number of updates in a checkpoint.
           before_update: called on each member when the parameters have the mean
             gradients, before the optimizer's step: to clip them, or to schedule rates.

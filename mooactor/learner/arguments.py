@@ -51,7 +51,7 @@ def keys_of(tensors: Any) -> tuple[Any, ...]:
     Raises:
       TypeError: they cannot be compared with those of other processes.
     """
-    if not isinstance(tensors, Mapping):
+    if type(tensors) is list or not isinstance(tensors, Mapping):
         return ()
     return tuple(map(_plain, _in_order(tensors)))
 

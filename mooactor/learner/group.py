@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable
@@ -479,11 +478,9 @@ class LearnerGroup:
         keys: tuple[Any, ...] = (),
     ) -> Work[T]:
         parts = parts_of(kind, pairs, op=op, root=root, keys=keys)
-        entry = Entry([by for by, _ in pairs], [to for _, to in pairs], label)
-        member = self._queued.member
-        member.submit(entry, parts)
-        finish = functools.partial(self._queued.bring, entry)
-        return Work(self.name, label, entry, result, finish, member.start, self._pid)
+        entry = Entry(pairs, label)
+        self._queued.member.submit(entry, parts)
+        return Work(self.name, label, entry, result, self._queued, self._pid)
 
 
 def _way(info: Info) -> str:

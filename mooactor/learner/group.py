@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import os
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -21,6 +22,7 @@ from mooactor.learner.buffers import (
     buffers_of,
     empty_like,
     layout_of,
+    nothing_staged,
     refuse_shared,
 )
 from mooactor.learner.calls import Pair, parts_of
@@ -162,7 +164,7 @@ class LearnerGroup:
         member = object.__new__(LearnerGroup)
         member.__dict__.update(self.__dict__)
         self._executor = self._queued = Executor(member, backend, finishes)
-        self._executor.close_with(self)
+        weakref.finalize(self, self._executor.close)
 
     def _wait_until_in(self, shared: SharedGroup, until: float) -> None:
         while not self._is_in(shared):
@@ -300,7 +302,7 @@ class LearnerGroup:
         with self._turn():
             source = self._source(tensor)
             result = empty_like(tensor, (self.size, *source.shape))
-            pair = source, buffer_of(result, written=True)
+            pair = source, self._new(result)
             given = tensor, None
             return self._queue("all_gather", "all_gather", [pair], given, result)
 
@@ -324,7 +326,7 @@ class LearnerGroup:
                     f"the shape is {source.shape}"
                 )
             result = empty_like(tensor, source.shape[1:])
-            pair = source, buffer_of(result, written=True)
+            pair = source, self._new(result)
             label = f"reduce_scatter({op})"
             given = tensor, None
             return self._queue("reduce_scatter", label, [pair], given, result, op=op)
@@ -490,6 +492,10 @@ class LearnerGroup:
         source = buffer_of(tensor, written=False, staged=self._queued.staged)
         self._queued.refuse_overlaps([source])
         return source
+
+    def _new(self, result: Any) -> Buffer:
+        staged = self._executor.staged if self._executor else nothing_staged
+        return buffer_of(result, written=True, staged=staged)
 
     def _pairs(self, tensors: Any, out: Any) -> list[Pair]:
         """The memory of tensors and of their results; without `out` it is the same."""

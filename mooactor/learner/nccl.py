@@ -39,7 +39,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -367,10 +366,6 @@ class Executor:
         )
         self._thread.start()
 
-    def close_with(self, owner: object) -> None:
-        """Close it, at the latest, when `owner` is no more."""
-        weakref.finalize(owner, self.close)
-
     def close(self) -> None:
         """Leave the group; what is queued fails. May be called twice."""
         if is_child(self._group._pid):
@@ -451,8 +446,7 @@ class Executor:
             call.event.synchronize()
         with group._turn():
             if call.kind in ("all_gather", "reduce_scatter"):
-                target = buffer_of(call.result, written=True)
-                pairs = [(group._source(call.given[0]), target)]
+                pairs = [(group._source(call.given[0]), group._new(call.result))]
             else:
                 pairs = group._pairs(*call.given)
             given = call.given

@@ -88,7 +88,7 @@ def carried(session: Any) -> Iterator[Carry]:
     made: list[Any] = []
 
     def make(size: int, *backends: str, **options: Any) -> Any:
-        group = moo.on(Carried).group(size)
+        group = moo.on(Carried, env=options.pop("env", {})).group(size)
         made.extend(group)
         name = f"carried-{next(_numbers)}"
         each = itertools.islice(itertools.cycle(backends), size)
@@ -323,8 +323,10 @@ def _sum_until_two_are_left(group: Any, more: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("on_loss", ["raise", "finish"])
-def test_kills_at_any_time_end_alike_for_all(carried: Carry, on_loss: str) -> None:
-    group = carried(4, "nccl", on_loss=on_loss)
+def test_kills_at_any_time_end_alike_for_all(
+    carried: Carry, medium: dict[str, str], on_loss: str
+) -> None:
+    group = carried(4, "nccl", on_loss=on_loss, env=medium)
     pids = group.call(Member.pid).get()
     going = [member.run.remote(_sum_until_two_are_left, 3) for member in group]
     for rank in (1, 3):

@@ -331,6 +331,8 @@ def test_kills_at_any_time_end_alike_for_all(
     going = [member.run.remote(_sum_until_two_are_left, 3) for member in group]
     for rank in (1, 3):
         os.kill(pids[rank], signal.SIGKILL)
+    for rank in (1, 3):
+        assert isinstance(going[rank].exception(timeout=30), moo.ActorDied)
     one, other = going[0].get(timeout=30), going[2].get(timeout=30)
     assert one == other
     assert one[-1][0] == 3.0 and len(one[-1][1]) == 2

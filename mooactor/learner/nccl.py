@@ -603,19 +603,17 @@ class Executor:
                     for key in theirs.keys() - known:
                         store.set(key, theirs[key])
                         known.add(key)
-            if some_failed:
-                self._fail(call, view, texts, some_failed == 2, bool(some_late))
-            if not some_run:
-                return
-            if some_late:
+            if some_late and (some_run or some_failed):
                 raise CallTimeout(
                     f"{self._what(call)} took too long: NCCL had not ended within "
                     f"{self._group.timeout} s"
                 )
+            if some_failed:
+                self._fail(call, view, texts, some_failed == 2)
+            if not some_run:
+                return
 
-    def _fail(
-        self, call: _Call, view: _View, texts: list[str], unopened: bool, late: bool
-    ) -> None:
+    def _fail(self, call: _Call, view: _View, texts: list[str], unopened: bool) -> None:
         """NCCL has failed somewhere, though no member is known to be lost."""
         rank = next((rank for rank, text in enumerate(texts) if text), 0)
         story = f"{TRANSPORT.upper()} failed on rank {rank}: {texts[rank]}"
@@ -624,7 +622,7 @@ class Executor:
                 f"{self._what(call)}: {story}; NCCL_DEBUG=INFO says more, and "
                 "backend='cpu' goes without it"
             )
-        if self._finishes and not call.names_a_rank and not late:
+        if self._finishes and not call.names_a_rank:
             raise _Again
         raise PeerLost(
             f"{story}, during {self._what(call)}; the others get this error too and "

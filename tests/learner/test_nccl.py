@@ -465,10 +465,10 @@ def _left(group: Any) -> tuple[list[str], list[str]]:
             act and act()
         except RuntimeError as error:
             said.append(str(error))
-    return said, [t.name for t in threading.enumerate() if "moo-nccl" in t.name]
+    return said, [t.name for t in threading.enumerate() if group.name in t.name]
 
 
-def test_leaving_ends_what_is_queued_and_the_threads(carried: Carry) -> None:
+def test_leaving_ends_what_is_queued_and_the_thread(carried: Carry) -> None:
     (said, threads), (_, others) = everywhere(carried(2, "nccl"), _left)
     assert "left" in said[0] and "has left learner group" in said[1]
     assert threads == others == []

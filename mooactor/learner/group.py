@@ -226,7 +226,8 @@ class LearnerGroup:
     def transport(self) -> str | None:
         """The transport of this host's large tensors: ``"shm"`` if all members share
         memory, else ``"ofi"`` or ``"tcp"``. None until the first operation of an epoch
-        has made the connections. ``"nccl"`` if the last operation went by NCCL."""
+        has made the connections. ``"nccl"`` if the last operation on tensors of a GPU
+        went by NCCL."""
         by = self._executor and self._executor.transport
         return by or name_of(self._info().transport)
 

@@ -25,7 +25,8 @@ torch's object brings the NCCL that this torch was built with, RCCL on AMD, and 
 order of streams and of its allocator; and `ProcessGroupGloo` has the same interface, so
 that the tests run this code without a GPU. Its store, by which the members exchange
 addresses, is one in memory on each member; the members exchange its new keys in step 3,
-so there is no port to open, and no connection without the session's key.
+as they exchange all else. So it has no port, and needs no key but the session's. NCCL's
+own connections are not protected.
 
 torch calls may block, while communicators connect, so each runs in a thread of its own.
 Communicators are non-blocking, as others cannot be aborted. They have no watchdog of
@@ -358,7 +359,7 @@ class Executor:
         self.member = group._member()
         self._has_nccl = why_not() is None
         self._communicator: Communicator | None = None
-        #: What the last operation went by; None: by the CPU.
+        #: What the last operation on a GPU's tensors went by; None: by the CPU.
         self.transport: str | None = None
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread = threading.Thread(
@@ -454,7 +455,8 @@ class Executor:
         work.wait()
         if call.event is not None:
             sys.modules["torch"].cuda.synchronize(call.device)
-        self.transport = None
+        if call.device is not None:
+            self.transport = None
         return work._work.members()
 
     def _by_nccl(self, call: _Call, view: _View) -> Callable[[], None]:

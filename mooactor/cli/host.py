@@ -13,9 +13,9 @@ from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
 from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.host import addresses
+from mooactor.host.daemon import HostDaemon, Offer
 from mooactor.host.driver_joins import reach_of
-from mooactor.host.keeper import Keeper, Offer
-from mooactor.host.leaving import how_left
+from mooactor.host.leaving import FAREWELL
 from mooactor.host.protocol import Refused
 from mooactor.process.environment import check_host_name, host_name
 from mooactor.tensors.interfaces import listen_address
@@ -29,8 +29,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or `mooactor stop`."""
     offer, key = _offer(options)
     serving = Serving("mooactor host")
-    launched = key.source.startswith("/proc/")  # all hosts of a launcher have that key
-    if not launched:
+    if not key.source.startswith("/proc/"):  # all hosts of a launcher have that key
         serving.log(about(key))
     news = _News(
         serving,
@@ -41,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         try:
-            keeper = Keeper(
+            daemon = HostDaemon(
                 offer,
                 serving.loop,
                 serving.log,
@@ -52,14 +51,10 @@ def run(options: argparse.Namespace) -> int:
             )
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
-        how = "mooactor host has failed"
         try:
-            serving.run(keeper.node, keeper.look, keeper.due)
-            how = f"mooactor host was ended by {serving.why}"
-            if serving.why and not launched:  # a launcher knows what it does
-                serving.log(f"host {offer.name} leaves: ended by {serving.why}")
+            serving.run(daemon.node, daemon.look, lambda: None)
         finally:
-            keeper.close(how)
+            daemon.close()
     finally:
         serving.close()
     if news.refusal is not None:
@@ -119,7 +114,7 @@ class _News:
             self._serving.log(f"no broker at {broker} yet ({why}): {step}")
 
     def _follow(self, broker: str, why: str) -> None:
-        if how_left(why) is not None:
+        if why == FAREWELL:
             self._serving.stop()
             return
 

@@ -40,13 +40,6 @@ TURNED_DOWN = (
 )
 _LOCAL = "local-key"  # the name of its file
 _MOST_BYTES = 4096  # of a file that might be a key
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 @dataclass(frozen=True)
@@ -233,25 +226,6 @@ def _parsed(text: str, where: str) -> bytes:
     return secret
 
 
-def _check_replaceable(path: str) -> None:
-    """A rename onto it would replace a link or a device, not what it stands for."""
-    try:
-        found = os.lstat(path).st_mode
-    except OSError:  # nothing, or nothing that can be seen: writing it says why
-        return
-    if stat.S_ISLNK(found):
-        raise errors.AuthError(
-            f"{path} is a symbolic link, to {os.path.realpath(path)}, and is not "
-            "replaced: name that file itself"
-        )
-    if not stat.S_ISREG(found):
-        kind = _KINDS.get(stat.S_IFMT(found), "no file")
-        raise errors.AuthError(
-            f"{path} is {kind}, and is not replaced: name a file, as in "
-            "`mooactor keygen FILE`"
-        )
-
-
 def make(path: str, *, force: bool = False) -> Key:
     """Write a new key into a file that appears at once and whole, of mode 0600.
 
@@ -260,7 +234,12 @@ def make(path: str, *, force: bool = False) -> Key:
       FileExistsError: there is a file, which stays as it is; not with `force`.
       OSError: the file cannot be written.
     """
-    _check_replaceable(path)
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        # A rename onto a link or a device would replace that, not what it stands for.
+        raise errors.AuthError(
+            f"{path} is no regular file, and is not replaced: name a file, as in "
+            "`mooactor keygen FILE`"
+        )
     key = Key(secrets.token_bytes(KEY_BYTES), path, made=True)
     directory = os.path.dirname(os.path.abspath(path))
     os.makedirs(directory, mode=0o700, exist_ok=True)

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""A home's view of the cluster that its session has joined.
+"""The cluster that a session has joined, as its home sees it.
 
-`join` makes it: the session's agent becomes a node, and follows the brokers.
+The session's agent becomes a node, and follows the brokers.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from mooactor.control.messages import readable
 from mooactor.control.node import Node
@@ -18,58 +16,101 @@ from mooactor.host import remote
 from mooactor.host.desk import Desk
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
-from mooactor.host.leaving import Absent, called
+from mooactor.host.leaving import called
 from mooactor.host.members import Row, versions
 from mooactor.host.membership import Membership
-from mooactor.host.neighbors import Neighbors
+from mooactor.host.namespaces import Namespace
 from mooactor.host.placement import NoPlace
 from mooactor.host.protocol import Open
-from mooactor.host.remote import News, RemoteSite
-from mooactor.process.needs import Amount
+from mooactor.host.remote import RemoteSite
 from mooactor.process.protocol import BrokerLost, Configure, Joined, Refused
-
-
-class Offer(NamedTuple):
-    """The resources of a host for a session, by its last announcement.
-
-    Args:
-      free: what other sessions leave of the total.
-      labels: the user's.
-      mine: what the session has reserved there, as far as the host knew.
-      shares: what of each of its GPUs was free then; None: it does not say.
-    """
-
-    name: str
-    total: Amount
-    free: Amount
-    labels: dict[str, str]
-    mine: Amount = Amount()
-    shares: Sequence[float] | None = None
 
 
 class Cluster:
     """The hosts that the broker has told of, and the way to each."""
 
-    def __init__(
-        self,
-        node: Node,
-        membership: Membership,
-        loop: EventLoop,
-        mark: str,
-        news: News,
-        neighbors: Neighbors | None = None,
-        on_close: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`mark`: the session's, by which hosts account for it. `neighbors`: the other
-        sessions of its namespace. `on_close` may post last words over the node."""
-        self.node = node
-        self.membership = membership
-        self._loop = loop
-        self._mark = mark
-        self._news = news
-        self._neighbors = neighbors
-        self._on_close = on_close
-        self.absent = Absent()  # see `join`
+    def __init__(self, home: Home, loop: EventLoop, config: Configure) -> None:
+        """Join as `config.cluster` says. The driver hears ``joined`` once a broker has
+        taken the announcement, or ``refused`` with the reason once one of the list has
+        refused it and no other one has answered.
+
+        Raises:
+          MooError: there is no address or port to listen on.
+        """
+        options = config.cluster
+        assert options is not None and config.reach is not None
+        self._home, self._loop, self._config = home, loop, config
+        self._refusals: dict[str, str] = {}
+        self._silent = set(options.addresses)  # nothing was heard of these yet
+        self.node = Node(options.secret, **listening(config.reach))
+        if options.namespace is not None:
+            home.namespace = Namespace(options.namespace, home, self.node)
+        self._desk = Desk(home, config.mark, called(config.argv))
+        self.node.accept = self._desk.accept
+        self.membership = Membership(
+            self.node,
+            options.addresses,
+            self._announcement,
+            loop.later,
+            on_joined=self._joined,
+            on_refused=self._refused,
+            on_lost=self._lost,
+            on_host=self._on_row,
+        )
+        if home.namespace is not None:
+            home.namespace.membership = self.membership
+        home.sites.cluster = self
+        loop.watch(self.node.fileno(), self.node.serve)
+
+    def _announcement(self) -> Row:
+        home, config = self._home, self._config
+        assert config.cluster is not None
+        total, free = home.sites.offer()
+        return Row(
+            name=home.sites.here.host,
+            id=self.node.id.hex(),
+            address=self.node.address,
+            kind="home",
+            cpus=int(total.cpus),
+            gpus=int(total.gpus),
+            memory=int(total.memory),
+            labels={},
+            free=free.shown(),
+            versions=versions(),
+            sessions=[config.mark],
+            actors=len(home.sites.here),
+            namespace=config.cluster.namespace,
+        )
+
+    # -- brokers -----------------------------------------------------------------
+
+    def _joined(self, address: str, notes: list[str]) -> None:
+        tell = partial(self._home.tell_driver, Joined(address, notes))
+        if self._home.namespace is None:
+            tell()
+        else:
+            self._home.namespace.when_settled(tell)
+
+    def _refused(self, address: str, why: str) -> None:
+        self._refusals.setdefault(address, why)
+        self._heard(address)
+
+    def _lost(self, address: str, why: str) -> None:
+        self._home.tell_driver(BrokerLost(address, readable(why)))
+        self._heard(address)
+
+    def _heard(self, address: str) -> None:
+        self._silent.discard(address)
+        if self._refusals and not self._silent:
+            address, why = next(iter(self._refusals.items()))
+            self._home.tell_driver(Refused(address, readable(why)))
+
+    def _on_row(self, row: Row) -> None:
+        self._home.pending.hosts_changed()
+        if self._home.namespace is not None:
+            self._home.namespace.on_row(row)
+
+    # -- hosts -------------------------------------------------------------------
 
     def rows(self) -> list[Row]:
         """The announcement of each host that takes actors of any session."""
@@ -85,18 +126,6 @@ class Cluster:
         """Whether a `mooactor host` of that name is there."""
         return host in self.membership.hosts
 
-    def offers(self) -> Iterator[Offer]:
-        """Those of all hosts."""
-        for row in self.rows():
-            others = mine = Amount()
-            for session, amount in row.reserved.items():
-                if session == self._mark:
-                    mine = amount
-                else:
-                    others += amount
-            free = row.total - others
-            yield Offer(row.name, row.total, free, row.labels, mine, row.shares)
-
     def open(self, host: str, config: Configure) -> RemoteSite:
         """Have a host take part in the session.
 
@@ -106,12 +135,14 @@ class Cluster:
         row = self.membership.hosts.get(host)
         if row is None:
             raise NoPlace(f"host {host} has left the cluster")
-        site = RemoteSite(host, self._loop, self._news)
+        site = RemoteSite(host, self._loop, self._home)
         channel = self.node.connect(row.address, site)
         near = remote.invitation(os.fsdecode(config.directory))
         about = (config.place, config.python, config.argv, config.preload)
-        site.open(channel, Open(self._mark, *about, near))
+        site.open(channel, Open(config.mark, *about, near))
         return site
+
+    # -- the loop ----------------------------------------------------------------
 
     def after_round(self) -> None:
         """The loop has served what there was."""
@@ -121,102 +152,8 @@ class Cluster:
 
     def close(self) -> None:
         """Leave it."""
-        self._on_close()
-        if self._neighbors is not None:
-            self._neighbors.close()
+        self._desk.close()
+        if self._home.namespace is not None:
+            self._home.namespace.close()
         self.membership.close()
         self.node.close()
-
-
-def join(home: Home, loop: EventLoop, config: Configure) -> Cluster:
-    """Join as `config.cluster` says. The driver hears ``joined`` once a broker has
-    taken the announcement, or ``refused`` with the reason once one of the list has
-    refused it and no other one has answered.
-
-    Raises:
-      MooError: there is no address or port to listen on.
-    """
-    options = config.cluster
-    assert options is not None and config.reach is not None
-    node = Node(options.secret, **listening(config.reach))
-    namespace = options.namespace
-    neighbors: Neighbors | None = None
-    if namespace is not None:
-        host = home.sites.here.host
-        process_of = home.whereabouts.process_of
-        neighbors = Neighbors(namespace, host, home.names, node, loop, process_of)
-    home.neighbors = neighbors
-
-    def announcement() -> Row:
-        total, free = home.sites.offer()
-        return Row(
-            name=home.sites.here.host,
-            id=node.id.hex(),
-            address=node.address,
-            kind="home",
-            cpus=int(total.cpus),
-            gpus=int(total.gpus),
-            memory=int(total.memory),
-            labels={},
-            free=free.shown(),
-            versions=versions(),
-            sessions=[config.mark],
-            actors=len(home.sites.here),
-            namespace=namespace,
-        )
-
-    def joined(address: str, notes: list[str]) -> None:
-        news = Joined(address, notes)
-        if neighbors is None:
-            home.tell_driver(news)
-        else:
-            neighbors.when_settled(partial(home.tell_driver, news))
-
-    def on_gone(row: Row, why: str) -> None:
-        if row.kind == "host" and not cluster.has(row.name):
-            cluster.absent.add(row.name, why)
-
-    def on_row(row: Row) -> None:
-        if row.kind == "host":
-            cluster.absent.discard(row.name)
-        home.placeless.hosts_changed()
-        if neighbors is not None:
-            neighbors.on_row(row)
-
-    refusals: dict[str, str] = {}
-    silent = set(options.addresses)  # nothing was heard of these yet
-
-    def settle() -> None:
-        if refusals and not silent:
-            address, why = next(iter(refusals.items()))
-            home.tell_driver(Refused(address, readable(why)))
-
-    def refused(address: str, why: str) -> None:
-        silent.discard(address)
-        refusals.setdefault(address, why)
-        settle()
-
-    def lost(address: str, why: str) -> None:
-        silent.discard(address)
-        home.tell_driver(BrokerLost(address, readable(why)))
-        settle()
-
-    membership = Membership(
-        node,
-        options.addresses,
-        announcement,
-        loop.later,
-        on_joined=joined,
-        on_refused=refused,
-        on_lost=lost,
-        on_host=on_row,
-        on_gone=on_gone,
-    )
-    if neighbors is not None:
-        neighbors.membership = membership
-    desk = Desk(home, config.mark, called(config.argv))
-    node.accept = desk.accept
-    cluster = Cluster(node, membership, loop, config.mark, home, neighbors, desk.close)
-    home.sites.cluster = cluster
-    loop.watch(node.fileno(), node.serve)
-    return cluster

@@ -23,21 +23,19 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from mooactor.control import incarnations
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Malformed, Message, Unsendable, readable
-from mooactor.control.reach import Reach
 from mooactor.host import remote
-from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.eventloop import Line
 from mooactor.host.groups import Groups
 from mooactor.host.leftovers import Leftovers
 from mooactor.host.members import OF_A_MEMBER, Stop
-from mooactor.host.nursery import Nursery
+from mooactor.host.nursery import LocalProcess, Nursery
 from mooactor.host.placement import free_on, lacks
 from mooactor.host.protocol import (
     MOST_OF_DEVICES,
@@ -55,7 +53,6 @@ from mooactor.host.protocol import (
     Leave,
     Lost,
     Now,
-    OfAProcess,
     Open,
     Opened,
     OverLine,
@@ -65,57 +62,37 @@ from mooactor.host.protocol import (
     Reserved,
     Start,
 )
-from mooactor.host.reaper import Reaper
-from mooactor.host.relayed import RelayedLines, RelayedOutput
-from mooactor.host.resources import Resources
-from mooactor.host.site import End, LocalProcess, Process, Site
+from mooactor.host.relays import LineRelay, OutputRelay
+from mooactor.host.site import End, Process, Site
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.needs import Amount
 from mooactor.process.parcel import sealed
 
-_AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
-_MOST_OF_A_NAME = 80
+if TYPE_CHECKING:
+    from mooactor.host.daemon import HostDaemon
+
+_AGAIN_S = 1.0  # until a directory that could not be removed is
 
 
 class Guest:
     """The agent's part in a session that lives elsewhere."""
 
-    def __init__(
-        self,
-        host: str,
-        channel: Channel,
-        loop: EventLoop,
-        reaper: Reaper,
-        resources: Resources,
-        reach: Reach,
-        no_room: Callable[[], str | None],
-        on_open: Callable[[Guest, str], None],
-        on_end: Callable[[Guest], None],
-    ) -> None:
-        """`no_room`: why this agent can have no more processes; None: it can.
-        `on_open` ends any other guest of the session with this mark."""
-        self.host = host
+    def __init__(self, daemon: HostDaemon, channel: Channel) -> None:
+        self._daemon = daemon
+        self.host = daemon.offer.name
         self.mark = ""  # of the session; empty until it is opened
         self._channel = channel
-        self._relayed = RelayedLines(loop, channel)
-        self._output = RelayedOutput(loop, channel)
-        self._loop = loop
-        self._reaper = reaper
-        self._resources = resources
-        self._reach = reach
-        self._no_room = no_room
-        self._on_open = on_open
-        self._on_end = on_end
+        self._loop, self._resources = daemon.loop, daemon.resources
+        self._lines = LineRelay(self._loop, channel)
+        self._output = OutputRelay(self._loop, channel)
         self._site: Site | None = None
-        self._leftovers = Leftovers(loop)
+        self._leftovers = Leftovers(self._loop)
         self._directory = ""
         self._lock = -1
-        self._groups = Groups(loop, host, self._group_says)
-        self._processes: dict[int, Process] = {}
-        self._numbers: dict[Process, int] = {}
+        self._groups = Groups(self._loop, self.host, self._group_says)
+        self._processes: dict[int, LocalProcess] = {}
         self._by_line: dict[Line, int] = {}
-        self._ids: dict[int, int] = {}  # of processes
         self.closed = False
 
     def __len__(self) -> int:
@@ -149,12 +126,8 @@ class Guest:
             actions[type(message)](message)
 
     def _post(self, message: Message) -> None:
-        if self.closed:
-            return
-        if isinstance(message, OfAProcess):
-            self._relayed.news(message)
-        else:
-            self._channel.post(message)
+        if not self.closed:  # an answer, or news of one of its processes
+            self._channel.post(message, patient=True)
 
     def _open(self, message: Open) -> None:
         if self._site is not None:
@@ -182,7 +155,7 @@ class Guest:
             )
         # Any other guest of this session ends before this one reserves anything. Its
         # home has given that guest's channel up, for it has one at a time to an agent.
-        self._on_open(self, message.session)
+        self._daemon.opens(self, message.session)
         self.mark = message.session
         near = remote.accepted(message.near)
         self._directory, self._lock = (near, -1) if near else files.make_directory()
@@ -193,7 +166,12 @@ class Guest:
             environment=self._leftovers.environment,
         )
         self._site = Site(
-            self.host, self._loop, nursery, self._reaper, self._output, where=self.host
+            self.host,
+            self._loop,
+            nursery,
+            self._daemon.reaper,
+            self._output,
+            where=self.host,
         )
         self._site.family = self
         nursery.configure(place.path, message.argv, message.preload)
@@ -201,7 +179,7 @@ class Guest:
 
     def _reserve(self, message: Reserve) -> None:
         holders = [(self.mark, one) for one in message.holders]
-        needs, note = message.needs, self._no_room() or ""
+        needs, note = message.needs, self._daemon.no_room() or ""
         if not note:
             room = self._resources.take_all(holders, needs)
             if room < len(holders):
@@ -220,7 +198,7 @@ class Guest:
         if number in self._processes:
             raise Refused(f"there is a process {number} already")
         holder = (self.mark, message.holder)
-        why = self._no_room()
+        why = self._daemon.no_room()
         if why is not None:
             self._post(Denied(number, why))
             return
@@ -231,7 +209,7 @@ class Guest:
         life = replace(
             grant.give(message.life),
             directory=os.fsencode(self._directory),
-            reach=self._reach,
+            reach=self._daemon.offer.reach,
             away=True,  # from its home
         )
         fds = [sealed([data]) for data in message.parcels]
@@ -243,9 +221,8 @@ class Guest:
         finally:
             for fd in fds:
                 os.close(fd)
-        self._ids[number] = life.actor_id + life.incarnation
         self._processes[number] = process
-        self._numbers[process] = self._by_line[process.line] = number
+        self._by_line[process.line] = number
 
     def _line(self, message: OverLine) -> None:
         process = self._processes.get(message.number)
@@ -311,7 +288,7 @@ class Guest:
         if number is None or self.closed:
             return
         try:
-            self._relayed.said(line, number, data, fds)
+            self._lines.said(line, number, data, fds)
         except (Unsendable, OSError):  # too large for a message of ours, or no parcel
             self._loop.close_line(line)
 
@@ -321,7 +298,7 @@ class Guest:
             self._post(Closed(number))
 
     def born(self, process: Process) -> None:
-        number = self._numbers[process]
+        number = self._by_line[process.line]
         devices = process.cuda_visible_devices
         if devices is not None:  # anything, if the user has set it
             devices = readable(devices, MOST_OF_DEVICES)
@@ -335,14 +312,14 @@ class Guest:
         self._post(Failed(self._forget(process), readable(note)))
 
     def dying(self, process: Process) -> None:
-        self._post(Dying(self._numbers[process]))
+        self._post(Dying(self._by_line[process.line]))
 
     def exited(self, process: Process, end: End) -> None:
-        self._remove_inbox(self._ids[self._numbers[process]])
-        number = self._forget(process)
-        exited = Exited(number, end.status, list(end.stderr), end.oom)
-        news = partial(self._post, exited)
-        self._output.after(cast(LocalProcess, process).readers, news)
+        number = self._by_line[process.line]
+        life = self._processes[number].life
+        self._remove_inbox(life.actor_id + life.incarnation)
+        self._forget(process)
+        self._post(Exited(number, end.status, list(end.stderr), end.oom))
 
     def _remove_inbox(self, process_id: int) -> None:
         # The data plane's socket stays: that it refuses is how a dead owner is known.
@@ -351,9 +328,8 @@ class Guest:
         bury(self._directory, process_id)
 
     def _forget(self, process: Process) -> int:
-        number = self._numbers.pop(process)
-        del self._processes[number], self._ids[number]
-        self._by_line.pop(process.line, None)
+        number = self._by_line.pop(process.line)
+        del self._processes[number]
         return number
 
     # -- the end -------------------------------------------------------------
@@ -364,8 +340,6 @@ class Guest:
         if self.closed:
             return
         self.closed = True
-        self._relayed.clear()
-        self._output.clear()
         self._channel.close(why)
         if self._site is not None:
             for process in self._processes.values():
@@ -375,32 +349,22 @@ class Guest:
         self._resources.forget(self.mark)
         self._groups.close()
         self._remove_directory()
-        self._on_end(self)
+        self._daemon.ended(self)
 
-    def _remove_directory(self, tries: int = _TRIES) -> None:
-        """Its processes are being killed, and may still put something into it."""
-        if self.tidy_up() or not tries:
-            self._unlock()
-        else:
-            self._loop.later(_AGAIN_S, partial(self._remove_directory, tries - 1))
-
-    def tidy_up(self) -> bool:
-        """Remove the directory, if it is there still. Whether it is gone."""
-        if self._lock >= 0 and files.remove_directory(self._directory):
-            self._unlock()
-        return self._lock < 0
-
-    def _unlock(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-        self._lock = -1
+    def _remove_directory(self) -> None:
+        if self._lock < 0:
+            return  # it is the home's
+        is_gone = files.remove_directory(self._directory)
+        os.close(self._lock)
+        if not is_gone:  # its processes, which are being killed, put things into it
+            self._loop.later(_AGAIN_S, files.remove_abandoned_directories)
 
 
 class FromHome:
     """The channel's listener: hands its messages to the guest."""
 
-    def __init__(self, guest: Guest, stop: Callable[[str], None]) -> None:
-        """`stop`: have the agent end; it is told who wants that."""
+    def __init__(self, guest: Guest, stop: Callable[[], None]) -> None:
+        """`stop`: have the agent end."""
         self._guest = guest
         self._stop = stop
 
@@ -409,7 +373,7 @@ class FromHome:
         try:
             message = TO_GUEST.decode(data)
             if isinstance(message, Stop):
-                self._stop(message.by[:_MOST_OF_A_NAME] or "mooactor stop")
+                self._stop()
             elif isinstance(message, OF_A_MEMBER):  # that looks for a broker here
                 channel.close("this is a host, no broker")
                 self._guest.close()

@@ -210,7 +210,7 @@ def operations_and_rounds_go_on(story: Story) -> Iterator[Violation]:
         elif finished is None and begins.who in story.over:
             yield Violation(f"{one} never ended", one.events)
     before: dict[tuple[str, str], Event] = {}
-    for event in story.of("joining", "joined", "step", "left-group"):
+    for event in story.of("joining", "joined", "view", "step", "left-group"):
         last = before.get((event.who, event.group))
         waits = last is not None and last.what != "left-group"
         if waits and last is not None and event.t - last.t > HUNG_S:

@@ -98,8 +98,8 @@ class _Loop:
             finally:
                 group, self.group = self.group, None
                 if group is not None:
+                    self.note("left-group")  # before others can know
                     group.leave()
-                    self.note("left-group")
 
     def _join(self) -> None:
         self.note("joining")

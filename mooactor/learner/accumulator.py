@@ -168,7 +168,7 @@ class Accumulator:
           max_staleness: contributions whose parameters are more versions behind are
             dropped; None: none is.
           check_every: versions between two comparisons of the members' states. There is
-            one after each change of the members, too, and none while one fetches the state.
+            one after each change of the members, too, and none while one fetches.
           version: of `model` and `optimizer`: the number of updates in a checkpoint.
           before_update: called on each member when the parameters have the mean
             gradients, before the optimizer's step: to clip them, or to schedule rates.
@@ -413,7 +413,8 @@ class Accumulator:
             enough = int(result[2]) >= self.batch
             return list(range(len(counts))) if enough else None
         row = torch.zeros(_CHOICE + 2, dtype=torch.int64)
-        row[: len(counts)] = torch.tensor(counts[:_CHOICE], dtype=torch.int64)
+        for place, count in enumerate(counts[:_CHOICE]):
+            row[place] = count
         row[_CHOICE:] = torch.tensor(arrives)
         work = self.group.all_gather(row)
         yield work

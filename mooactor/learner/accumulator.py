@@ -414,7 +414,8 @@ class Accumulator:
             enough = int(result[2]) >= self.batch
             return list(range(len(counts))) if enough else None
         row = torch.zeros(_CHOICE + 2, dtype=torch.int64)
-        row[: len(counts)] = torch.tensor(counts[:_CHOICE], dtype=torch.int64)
+        for place, count in enumerate(counts[:_CHOICE]):
+            row[place] = count
         row[_CHOICE:] = torch.tensor(arrives)
         work = self.group.all_gather(row)
         yield work

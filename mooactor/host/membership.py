@@ -31,8 +31,8 @@ from mooactor.control.messages import Malformed, Message, encode, head_of
 from mooactor.control.node import Node
 from mooactor.control.outgoing import OutgoingChannel
 from mooactor.host.addresses import is_reachable
-from mooactor.host.leaving import FAREWELL
 from mooactor.host.members import (
+    FAREWELL,
     FROM_BROKER,
     Announce,
     AnnounceAgain,

@@ -122,8 +122,7 @@ class Namespace:
     def on_row(self, row: Row) -> None:
         """A member of the cluster is new, or has changed."""
         if row.id == self._node.id.hex() and not self._begun:
-            # The rest of the broker's list comes in the same piece.
-            self._loop.later(0.001, self._begin)
+            self._begin()  # a broker tells it after its list
         known = row.id == self._node.id.hex() or row.id in self._neighbors
         if row.kind != "home" or row.namespace != self.name or known or self._closed:
             return

@@ -265,7 +265,10 @@ def test_a_failure_is_one_sentence_and_with_json_an_object_too(
     command = cluster.command("stop", "--connect", address, "--key-file", other.source)
     assert cluster.until(lambda: command.ended) and command.wait() == 2
     (line,) = command.err
-    assert "it holds another key than this side" in line
+    assert (
+        f"another key, {cluster.key.fingerprint}, and this side {other.fingerprint}"
+        in line
+    )
     assert ": copy the broker's key file here, or" in line
     assert "start one" not in line and line.endswith(f"the key here is {other}\n")
     assert ask(cluster, address, "status")  # the broker is still there

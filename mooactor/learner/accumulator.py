@@ -168,7 +168,8 @@ class Accumulator:
           max_staleness: contributions whose parameters are more versions behind are
             dropped; None: none is.
           check_every: versions between two comparisons of the members' states. There is
-            one after each change of the members, too, and none while one fetches the state.
+            one after each change of the members, too, and none while a member fetches
+            the state.
           version: of `model` and `optimizer`: the number of updates in a checkpoint.
           before_update: called on each member when the parameters have the mean
             gradients, before the optimizer's step: to clip them, or to schedule rates.

@@ -400,12 +400,14 @@ class Executor:
                 "several GPUs, and arrays, in operations of their own"
             )
         self._calls.put(made)
-        group = self._group
-        how = cast(Any, made), made.result, made.conclude, self._start, group._pid
-        return Work(group.name, made.label, *how)
+        how = cast(Any, made), made.result, cast(Any, self), self._group._pid
+        return Work(self._group.name, made.label, *how)
 
-    def _start(self) -> None:
+    def start(self) -> None:
         self.member.describe()  # raises if this process has left
+
+    def bring(self, call: _Call) -> None:
+        call.conclude()
 
     # -- the thread ----------------------------------------------------------
 

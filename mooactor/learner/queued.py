@@ -68,6 +68,10 @@ class Queued:
     def __init__(self, member: SharedGroup) -> None:
         self.member = member
 
+    def start(self) -> None:
+        """Begin the group's own thread, which makes what is queued."""
+        self.member.start()
+
     def _entries(self) -> list[Entry]:
         return [work for work in self.member.works[:] if isinstance(work, Entry)]
 

@@ -68,7 +68,7 @@ class Work(Generic[T]):
           RuntimeError: this process has left the group.
         """
         refuse_in_child(self._pid, self._group)
-        self._queued.member.start()
+        self._queued.start()
         return self
 
     def wait(self, timeout: float | None = None) -> None:

@@ -49,7 +49,7 @@ from mooactor.process.dispatch import (
 from mooactor.process.environment import Place, Streams
 from mooactor.process.files import Room
 from mooactor.process.housekeeper import Callbacks, Housekeeper
-from mooactor.process.objects.audit import Audit, Recounts
+from mooactor.process.objects.audit import Audit
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.broadcast import Broadcaster, Relay
 from mooactor.process.objects.future import Future
@@ -172,9 +172,8 @@ class Runtime:
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.objects = table = ObjectTable(links)
         spans_hosts = self.messenger.address is not None
-        self.audit = Audit(links, sender, table, self.later, spans_hosts)
-        self.recounts = Recounts(
-            links, sender, table, self.audit, self.messenger.known, self.later
+        self.audit = Audit(
+            links, sender, table, self.messenger.known, self.later, spans_hosts
         )
         self.borrows: Borrows = Borrows(self.process_id, table, self.audit, sender, arm)
         self.payloads = payloads = Payloads(
@@ -235,7 +234,7 @@ class Runtime:
             self.values,
             self.handovers,
             self.relay,
-            self.recounts,
+            self.audit,
             self.later,
             self.agent.tell,
         )

@@ -42,7 +42,7 @@ from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Reply
-from mooactor.process.objects.holds import Hold, Living, Unsent
+from mooactor.process.objects.holds import Living, Unsent
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
 
@@ -202,15 +202,10 @@ class Broadcaster:
             return
         payload = bodies.pack_numbers(source, tree.number)
         flags = envelope.KEEP if holds else 0
-        unsent = [1]
-        try:
-            self._waiting[token] = (stored, target, source)
-            self._arm()
-            kind = envelope.REDIRECT
-            self._sender.post_once(target, kind, token, payload, flags, unsent)
-        finally:
-            if unsent:  # the receiver will never say that it has it
-                self._waiting.pop(token, None)
+        self._waiting[token] = (stored, target, source)
+        self._arm()
+        if not self._sender.post(target, envelope.REDIRECT, token, payload, flags):
+            self._waiting.pop(token, None)
 
     def _have_kept(
         self, stored: Stored, tree: BroadcastTree, host: bytes, first: int, token: int
@@ -236,12 +231,12 @@ class Broadcaster:
         try:
             payload, flags = stored.payload_for(target, unsent)
             flags |= stored.flags
-            post = self._sender.post_once
+            post = self._sender.post
             if tree is not None:
                 payload = bodies.pack_numbers(tree.number) + payload
                 flags |= envelope.KEEP
             elif stored.alone:
-                post = self._sender.queue_once  # its call comes next
+                post = self._sender.queue  # its call comes next
             post(target, envelope.VALUE, token, payload, flags, unsent)
         finally:
             unsent.take_back()
@@ -446,12 +441,9 @@ class Relay:
         if reply.claims is None:
             return None
         borrows = self._payloads.borrows
-        me, borrowing = borrows.process_id, Borrowing(borrows)
+        borrowing = Borrowing(borrows)
         for owner, number in reply.claims.borrows():
-            hold = Hold(borrows, owner, number, me)
-            borrows.lend(hold, me)
-            borrows.arrived(hold)
-            borrowing.add(hold)
+            borrowing.add(borrows.lend_here(owner, number))
         return borrowing
 
     def knows(self, token: int) -> bool:
@@ -581,7 +573,7 @@ class Relay:
         try:
             payload, flags = stored.payload_for(target, unsent)
             kind = envelope.VALUE
-            self._sender.post_once(target, kind, token, payload, flags, unsent)
+            self._sender.post(target, kind, token, payload, flags, unsent)
         except errors.MooError:
             self._refuse(target, token)  # its owner will see
         finally:

@@ -316,7 +316,7 @@ class Handovers:
     ) -> None:
         payload, flags = borrowing.issue(target, payload, flags, unsent)
         kind = envelope.VALUE
-        self._sender.post_once(target, kind, token, payload, flags, unsent)
+        self._sender.post(target, kind, token, payload, flags, unsent)
 
     def _send_gone(self, target: int, token: int) -> None:
         self._sender.post(target, envelope.VALUE, token, b"", envelope.GONE)

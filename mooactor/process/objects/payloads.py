@@ -133,11 +133,11 @@ class Payloads:
         payload: Any = record.payload
         claims = None
         if record.flags & envelope.BORROWS:
-            lender, borrows, payload = bodies.split_borrows(payload)
+            lender, number, borrows, payload = bodies.split_borrows(payload)
             stays = record.kind == envelope.REPLY and record.flags & envelope.STAYS
             if stays and not borrows:
                 raise bodies.MalformedMessage("a result that stays nowhere")
-            made = Claims(self.borrows, lender, borrows, stays=bool(stays))
+            made = Claims(self.borrows, lender, number, borrows, stays=bool(stays))
             claims = record.memo.setdefault("claims", made).arrive()
         if record.flags & envelope.ATTACHED:
             descriptors, payload = bodies.split_attached(payload)

@@ -72,8 +72,6 @@ CAME     process -> itself    0            nothing
 GOAWAY   actor -> caller      call id      nothing: it ends, its answers have been sent,
                                            and no call of the receiver's with a higher
                                            id was begun
-LENT     owner -> receiver    0            descriptors: their records may be lost
-         receiver -> owner    0            those that have not come, with GONE
 PULL     owner -> holder      0            objects, any number of them
 KNOWS    receiver -> sender   0            keys that it has now, see `script`: UTF-8,
                                            zeros between them
@@ -135,9 +133,8 @@ BROKE = 21  # the sender's connection before this one broke; see `process.peers`
 UNSURE = 22  # to any other: my connection to that process broke; see `objects.audit`
 CAME = 23  # a process to itself: a value that a queued call waits for, or its loss
 GOAWAY = 24  # actor -> caller: it ends; see `process.deaths`
-LENT = 25  # memory that was lent in records which may be lost; see `objects.payloads`
-PULL = 26  # a producer that ends to holders: fetch these results; see `objects.results`
-KNOWS = 27  # who got definitions of the script to whoever sent them; see `script`
+PULL = 25  # a producer that ends to holders: fetch these results; see `objects.results`
+KNOWS = 26  # who got definitions of the script to whoever sent them; see `script`
 _KINDS = frozenset(range(CALL, KNOWS + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
@@ -153,7 +150,7 @@ ERROR = 4  # REPLY: the payload is an exception
 LAST = 16  # REPLY: the stream ends here
 STAYS = 64  # REPLY: the sender keeps the value; its borrow comes before its Refs'
 # VALUE: it cannot be had from here, with ERROR: nor from its owner, with EMPTY: nobody
-# needs it; LENT
+# needs it
 GONE = 32
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
 ARGUMENTS = 16  # VALUE: it is all arguments of a call

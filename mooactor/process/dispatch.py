@@ -184,7 +184,6 @@ def handlers_of_every_process(runtime: Runtime) -> dict[int, Handler]:
         envelope.WATCH: lambda record: runtime.locator.meet(record.call_id),
         envelope.BROKE: runtime.breaks.on_record,
         envelope.GOAWAY: runtime.deaths.on_goaway,
-        envelope.LENT: runtime.payloads.on_lent,
         envelope.KNOWS: lambda r: script.on_knows(r.sender, bytes(r.payload)),
         envelope.PROBED: lambda r: runtime.plane.hear(r.sender, bytes(r.payload)),
     }

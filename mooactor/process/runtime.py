@@ -177,7 +177,7 @@ class Runtime:
         )
         self.borrows: Borrows = Borrows(self.process_id, table, self.audit, sender, arm)
         self.payloads = payloads = Payloads(
-            self.plane, links, sender, self.borrows, self.inbound, arm
+            self.plane, links, sender, self.borrows, self.inbound, arm, self.later
         )
         self.broadcaster = Broadcaster(self.process_id, payloads, sender, arm)
         self.relay = Relay(links, sender, payloads, self.later, self.look)

@@ -103,7 +103,6 @@ def seeds() -> list[bytes]:
         envelope.pack_record(envelope.FORWARD, 5, bytes(16)),
         envelope.pack_record(envelope.PROBE, 0, bytes(40)),
         envelope.pack_record(envelope.GOAWAY, 6),
-        envelope.pack_record(envelope.LENT, 0, bodies.pack_attached([b"d" * 40], b"")),
     ]
     return [head + record for record in records] + [head + b"".join(records)]
 

@@ -235,7 +235,7 @@ class ObjectTable:
         object_id, lender = record.call_id, record.sender
         self.enter(object_id, number, holder, lender)
         self._look_after(holder)
-        if self._links.is_gone(lender):
+        if self._links.is_gone(lender) and _is_process(holder):
             self.audit.ask([(object_id, number, holder)])
 
     def enter(self, object_id: int, number: int, holder: int, lender: int) -> None:

@@ -48,8 +48,6 @@ PROBE    waiter -> actor      call id      initiator, its wait (8), place in tha
                                            with ROOM the number is the sum of the ids of
                                            all calls to the actor that are outstanding
 VALUE    holder -> receiver   token        payload; with KEEP the tree's number in front
-         caller -> receiver   token        nothing, with GONE and EMPTY: the call that
-                                           was to use it was not made
 REDIRECT owner -> receiver    token        holder, tree
 ASK      receiver -> holder   token        owner, tree
          holder -> receiver   token        nothing, with PROMISED: it will be here
@@ -149,8 +147,7 @@ WHOLE = 64  # CALL, with REFS: the one value is all of (args, kwargs)
 ERROR = 4  # REPLY: the payload is an exception
 LAST = 16  # REPLY: the stream ends here
 STAYS = 64  # REPLY: the sender keeps the value; its borrow comes before its Refs'
-# VALUE: it cannot be had from here, with ERROR: nor from its owner, with EMPTY: nobody
-# needs it
+# VALUE: it cannot be had from here, with ERROR: nor from its owner
 GONE = 32
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
 ARGUMENTS = 16  # VALUE: it is all arguments of a call

@@ -153,14 +153,12 @@ class Handovers:
         self._sender.post(producer, envelope.FORWARD, ref.call_id, pair)
         return producer
 
-    def take_back(self, target: int, tokens: Iterable[int]) -> None:
-        """The call with these is not made: `target` drops what comes as one of them,
-        and what came."""
+    def take_back(self, tokens: Iterable[int]) -> None:
+        """The call with these is not made. What has been sent is dropped there, see
+        `values.Unclaimed`."""
         for token in tokens:
             self._owed.pop(token, None)
             self._fetches.pop(token, None)
-            flags = envelope.GONE | envelope.EMPTY
-            self._sender.post(target, envelope.VALUE, token, b"", flags)
 
     def _owe(self, ref: Future, target: int, token: int) -> None:
         owed = self._owed[token] = _Owed(ref, target)

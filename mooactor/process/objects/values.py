@@ -302,25 +302,16 @@ class Values:
         if future.cause is not None:
             future.set_error(future.cause)
 
-    def _drop(self, token: int) -> None:
-        """The call that was to use it was not made."""
-        self._unclaimed.claim(token)
-        self._used.remember(token)  # what comes from now on is dropped
-        self.abandon(token)
-
     def on_value(self, record: envelope.Record) -> None:
         """A value, or the notice that it is not available. In the poller's thread."""
         sender, token, relay = record.sender, record.call_id, self._relay
         if record.flags & envelope.GONE:
-            if record.flags & envelope.EMPTY:
-                self._drop(token)
-                return
             if not record.flags & envelope.ERROR:
                 if not relay.holder_has_none(token, sender):
                     self._has_none(token, sender)
                 return
             relay.give_up(token, codec.decode_error(bytes(record.payload)))
-        elif record.flags & envelope.EMPTY:
+        if record.flags & envelope.EMPTY:
             raise bodies.MalformedMessage("a value without a payload")
         relay.answered(token, sender)
         key = None

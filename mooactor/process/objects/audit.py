@@ -6,8 +6,8 @@ has the protocol. Two things can separate the two:
 
 * **The lender is killed in between.** Its receivers hear of the death, as its owners
   do.
-* **A connection breaks**, while both of its ends live. What was lost may have been a
-  BORROW, a RELEASE, or a message with Refs in it. Both ends tell all processes that
+* **A connection breaks**, while both of its ends live. A BORROW, a RELEASE, or a
+  message with Refs in it may have been lost. Both ends tell all processes that
   they know (UNSURE): at once, and again `ARRIVED_S` later, when all has come that was
   sent before one knew of the break.
 

@@ -154,7 +154,7 @@ class Handovers:
         return producer
 
     def take_back(self, tokens: Iterable[int]) -> None:
-        """The call with these is not made. What has been sent is dropped there, see
+        """The call with these is not made. Its callee drops values that were sent, see
         `values.Unclaimed`."""
         for token in tokens:
             self._owed.pop(token, None)

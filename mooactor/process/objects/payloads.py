@@ -203,9 +203,9 @@ class Lent:
 
     A lease ends when its receiver gives it back, or dies. A receiver that never got the
     record does neither. So the sender notes what it attaches to records for other
-    hosts, until its receiver has asked for the data. What it has not asked for
-    `CLAIMED_S` after a break of the connection is taken back. If it has come after all,
-    and is still unread, it counts as data whose sender was cut off.
+    hosts, until its receiver has asked for the data. Leases of data that it has
+    not asked for `CLAIMED_S` after a break of the connection are taken back. If the
+    data has come after all, and is still unread, it counts as cut off.
 
     Threads: any, for `note` and `process_lost`; the housekeeper's for
     `connection_broke`.

@@ -179,6 +179,10 @@ class World:
             if target in self.nodes:
                 self.nodes[target].receive(source, *record)
 
+    def deliver_all(self, wire: tuple[int, int]) -> None:
+        while self.wires[wire]:
+            self.deliver(wire)
+
     def deliver_up_to(
         self, wire: tuple[int, int], record: tuple[int, int, bytes]
     ) -> None:
@@ -197,10 +201,14 @@ class World:
         self.nodes[source].audit.connection_broke(target)
 
     def lose(self, wire: tuple[int, int]) -> None:
+        self.unprotect(wire)
+        self.wires[wire].clear()
+
+    def unprotect(self, wire: tuple[int, int]) -> None:
+        """BORROWs on their way may come too late."""
         for kind, number, _ in self.wires[wire]:
             if kind == envelope.BORROW:
                 self.unprotected.add((wire[1], number))
-        self.wires[wire].clear()
 
     def kill(self, dead: int) -> None:
         """It ends between any two of its records; the others hear of it in a while,
@@ -215,9 +223,12 @@ class World:
             )
 
     def tell(self, node: Node, dead: int) -> None:
-        if self.rng.random() < 0.8:  # else some records come behind the news
-            while self.wires[dead, node.process_id]:
-                self.deliver((dead, node.process_id))
+        wire = dead, node.process_id
+        if self.rng.random() < 0.5:  # its last records come behind the news
+            self.unprotect(wire)
+            self.later(self.rng.random() * INBOX_S, lambda: self.deliver_all(wire))
+        else:
+            self.deliver_all(wire)
         node.process_lost(dead)
 
     def step(self, breaks: float, deaths: float) -> None:

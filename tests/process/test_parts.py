@@ -129,6 +129,10 @@ def test_a_release_that_overtakes_its_borrow_or_comes_twice_does_no_harm(
     lent = {1: (THIRD, OWNER), 3: (BORROWER, THIRD)}
     assert eventually(lambda: owner.holds(number) == lent)
     assert not entry.early
+    borrower.borrows.give_back(hold, 4)
+    borrower.borrows.lend(hold, BORROWER, 4)  # it says itself that it has it
+    lent[4] = BORROWER, BORROWER
+    assert eventually(lambda: owner.holds(number) == lent)
 
 
 def test_a_dead_process_holds_nothing_and_is_given_nothing_any_more(

@@ -206,6 +206,7 @@ def put(value: R) -> Ref[R]:
       TypeError: it cannot be pickled.
     """
     runtime = ensure_runtime()
+    runtime.sender.do_what_is_due()  # earlier values may have gone: there is room
     try:
         borrowing = Borrowing(runtime.borrows)
         data, buffers = borrowing.note(codec.encode, value)

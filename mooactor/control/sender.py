@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mooactor.control import envelope
@@ -27,8 +28,7 @@ class Sender:
         self._links = links
         self._arm = arm
         self.dirty: set[Peer] = set()  # with records that wait for company
-        # Records that finalizers have left: process, kind, number and payload.
-        self.afterwards: deque[tuple[int, int, int, bytes]] = deque()
+        self.afterwards: deque[Callable[[], object]] = deque()  # left by finalizers
         self.ended = False  # the session is over here: records are not needed
 
     def queue_record(self, peer: Peer, record: bytes) -> None:
@@ -79,25 +79,29 @@ class Sender:
     def post_later(
         self, process_id: int, kind: int, number: int, payload: bytes = b""
     ) -> None:
-        """Post with the next flush. For finalizers, which must take no lock. It may be
-        sent twice."""
-        self.afterwards.append((process_id, kind, number, payload))
+        """Post with the next flush. For finalizers; it may be sent twice."""
+        self.later(partial(self.post, process_id, kind, number, payload))
+
+    def later(self, action: Callable[[], object]) -> None:
+        """Do something with the next flush, perhaps twice. For finalizers, which must
+        take no lock."""
+        self.afterwards.append(action)
         self._arm()
 
     def flush(self) -> None:
         """Send every record that waits for company."""
         self.dirty.clear()  # a hint; the messenger knows the waiting records
         self._messenger.flush()
-        self.post_what_is_due()
+        self.do_what_is_due()
 
-    def post_what_is_due(self) -> None:
-        """Post the records that finalizers have left behind."""
+    def do_what_is_due(self) -> None:
+        """Do what finalizers have left behind."""
         afterwards = self.afterwards
         while afterwards:
             try:
                 due = afterwards[0]
             except IndexError:
                 return  # another thread was quicker
-            self.post(*due)
+            due()
             if afterwards and afterwards[0] is due:  # with no call in between
                 del afterwards[0]

@@ -166,7 +166,7 @@ class Runtime:
             self.key,
             self.messenger,
             self._handlers,
-            sender.post_what_is_due,
+            sender.do_what_is_due,
             self.epochs.admit,
         )
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
@@ -329,13 +329,12 @@ class Runtime:
     def flush(self) -> None:
         """Send every record that waits for company."""
         self.sender.flush()
-        self.objects.sweep()
 
     def flush_if_due(self) -> None:
         """As `flush`, but quick if nothing is known to be due. For a thread that is
         about to wait; other waiting records leave when the poller's leader sleeps."""
         sender = self.sender
-        if sender.dirty or sender.afterwards or self.objects.dropped:
+        if sender.dirty or sender.afterwards:
             self.flush()
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
@@ -443,7 +442,7 @@ class Runtime:
         of the call. After `close` those that need the sockets or the data plane are
         empty.
         """
-        self.objects.sweep()
+        self.sender.do_what_is_due()
         return {
             "calls_pending": len(self.caller),
             "values_pending": len(self.values),

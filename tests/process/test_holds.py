@@ -38,14 +38,14 @@ class Node:
         self.world, self.process_id = world, process_id
         self.ended = False
         self.gone: set[int] = set()
-        self.afterwards: deque[tuple[int, int, int, bytes]] = deque()
+        self.afterwards: deque[Callable[[], object]] = deque()
         self.table = ObjectTable(self)  # type: ignore[arg-type]
         self.audit = Audit(
             self,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]
             self.table,
             lambda: PROCESSES,
-            self.later,
+            self.do_later,
             True,
         )
         self.borrows = Borrows(
@@ -58,7 +58,7 @@ class Node:
         self.holds: list[Hold] = []
         self.waiting: list[Claims] = []  # messages that came, and are not decoded
 
-    def later(self, seconds: float, action: Callable[[], None]) -> None:
+    def do_later(self, seconds: float, action: Callable[[], None]) -> None:
         self.world.later(seconds, lambda: self.is_alive() and action())
 
     def is_alive(self) -> bool:
@@ -80,14 +80,12 @@ class Node:
             self.world.wires[wire].append(record)
             self.world.later(LATEST_S, lambda: self.world.deliver_up_to(wire, record))
 
-    def post_later(
-        self, target: int, kind: int, number: int, payload: bytes = b""
-    ) -> None:
-        self.afterwards.append((target, kind, number, payload))
+    def later(self, action: Callable[[], object]) -> None:
+        self.afterwards.append(action)
 
-    def post_what_is_due(self) -> None:
+    def do_what_is_due(self) -> None:
         while self.afterwards:
-            self.post(*self.afterwards.popleft())
+            self.afterwards.popleft()()
 
     # -- steps ---------------------------------------------------------------
 
@@ -101,7 +99,7 @@ class Node:
             self.borrows.give_back(hold, number)
             return
         lent = bodies.pack_numbers(hold.owner, hold.object_id, number)
-        self.later(
+        self.do_later(
             self.world.rng.random() * 0.5,  # between its note and its message
             lambda: self.post(target, MESSAGE, 0, lent),
         )
@@ -173,7 +171,7 @@ class World:
     def deliver(self, wire: tuple[int, int]) -> None:
         source, target = wire
         if source in self.nodes:
-            self.nodes[source].post_what_is_due()
+            self.nodes[source].do_what_is_due()
         if self.wires[wire]:
             record = self.wires[wire].popleft()
             if target in self.nodes:
@@ -195,7 +193,7 @@ class World:
         source, target = wire
         if source not in self.nodes or target in self.nodes[source].gone:
             return
-        self.nodes[source].post_what_is_due()
+        self.nodes[source].do_what_is_due()
         self.lose(wire)
         self.nodes[source].post(target, BROKEN, 0)
         self.nodes[source].audit.connection_broke(target)
@@ -260,7 +258,7 @@ class World:
                     self.deliver(wire)
                 self.deliver(wire)
             for node in self.nodes.values():
-                node.table.sweep()
+                node.do_what_is_due()
             self.sleep(0.5)
         assert not any(self.wires.values())
 

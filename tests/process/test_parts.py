@@ -51,7 +51,7 @@ class Process:
             envelope.BORROW: self.table.on_borrow,
             envelope.RELEASE: self.table.on_release,
         }
-        after = self.sender.post_what_is_due
+        after = self.sender.do_what_is_due
         dispatch = Dispatch(KEY, self.messenger, self.handlers, after)
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.poller = Poller(self.messenger, self)

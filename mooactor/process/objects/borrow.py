@@ -17,6 +17,7 @@ import itertools
 import secrets
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mooactor.control import bodies, envelope, script
@@ -43,7 +44,7 @@ class Borrows:
         sender: Sender,
         arm: Callable[[], None],
     ) -> None:
-        """`arm`: have `ObjectTable.sweep` called soon."""
+        """`arm`: have the sender flushed soon."""
         self.process_id = process_id
         self._table = table
         self._audit = audit
@@ -86,11 +87,14 @@ class Borrows:
 
     def give_back(self, hold: Hold, number: int) -> None:
         """Tell the owner that the hold of that number has ended, or was never given."""
-        if hold.owner == self.process_id:
-            self._table.release(hold.object_id, number)
+        self._release(hold.owner, hold.object_id, number)
+
+    def _release(self, owner: int, object_id: int, number: int) -> None:
+        if owner == self.process_id:
+            self._table.release(object_id, number)
         else:
             payload = bodies.pack_numbers(number)
-            self._sender.post(hold.owner, envelope.RELEASE, hold.object_id, payload)
+            self._sender.post(owner, envelope.RELEASE, object_id, payload)
 
     def give_back_beside(self, hold: Hold) -> None:
         """Give back a hold of this process with the next record for the owner, or
@@ -100,14 +104,9 @@ class Borrows:
 
     def give_back_later(self, hold: Hold) -> None:
         """Give back a hold of this process. For finalizers: no lock."""
-        if hold.owner == self.process_id:
-            self._table.drop_local(hold)
-            self._arm()
-        else:
-            payload = bodies.pack_numbers(hold.number)
-            self._sender.post_later(
-                hold.owner, envelope.RELEASE, hold.object_id, payload
-            )
+        self._sender.later(
+            partial(self._release, hold.owner, hold.object_id, hold.number)
+        )
 
 
 class _Pickling(threading.local):

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -196,7 +195,6 @@ class ObjectTable:
         self._entries: dict[int, OwnedValue] = {}
         self._ids = itertools.count(1)
         self._lock = threading.RLock()
-        self.dropped: deque[tuple[int, int]] = deque()  # object id, number of the hold
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -207,7 +205,6 @@ class ObjectTable:
 
     def own(self, stored: Stored, borrows: Borrows) -> Hold:
         """Own a stored value; returns a hold on it of this process."""
-        self.sweep()
         hold, number = Hold(borrows, self._me, self.new_id()), borrows.new_number()
         hold.count(self._me, number)
         entry = OwnedValue(None, stored)
@@ -279,30 +276,12 @@ class ObjectTable:
             ]
 
     def _look_after(self, holder: int) -> None:
-        self.sweep()
         if holder in (PINNED, self._me):
             return
         self._links.watch(holder)
         # Looked at after it was entered: a later death has a notice of its own.
         if self._links.is_gone(holder):
             self.process_lost(holder)
-
-    def drop_local(self, hold: Hold) -> None:
-        """A local hold is gone. Called by the garbage collector, which may strike
-        while a lock is held: so only a note is made, and `sweep` acts on it."""
-        self.dropped.append((hold.object_id, hold.number))
-
-    def sweep(self) -> None:
-        """Free the values whose Refs the garbage collector reported."""
-        dropped = self.dropped
-        while dropped:
-            try:
-                first = dropped[0]
-            except IndexError:
-                return  # another thread took the last one
-            self.release(*first)
-            if dropped and dropped[0] is first:
-                del dropped[0]
 
     def process_lost(self, process_id: int) -> None:
         """Forget the holds of a dead process, and of the same actor's processes before

@@ -24,7 +24,7 @@ from mooactor.process.objects.holds import Claims, Hold, claimed
 from mooactor.process.objects.table import ObjectTable
 
 SEEDS = [int(s) for s in os.environ.get("MOOACTOR_SEEDS", "").split()] or range(40)
-PROCESSES = [(number + 1) << 16 for number in range(4)]
+PROCESSES = [(number + 1) << 16 for number in range(5)]
 STEPS = 400
 LATEST_S = ARRIVED_S - 1.0
 MESSAGE = 1000  # a kind of the test's own: a message with Refs in it
@@ -284,7 +284,7 @@ class World:
                 assert (node.process_id, number) in truth, "nobody holds it"
 
 
-@pytest.mark.parametrize("deaths", [0.0, 0.01])
+@pytest.mark.parametrize("deaths", [0.0, 0.02])
 @pytest.mark.parametrize("breaks", [0.0, 0.02, 0.06])
 def test_owners_know_their_holders_some_time_after_breaks_and_deaths(
     breaks: float, deaths: float

@@ -165,7 +165,7 @@ class Arguments:
         try:
             if prepared.is_large and broadcaster.may_be_elsewhere(target):
                 token = secrets.randbits(63)
-                broadcaster.send(prepared, target, token, self._handovers.send_error)
+                broadcaster.send(prepared, target, token)
                 tokens = bodies.pack_tokens([(token, self._process_id)], b"")
                 return tokens, envelope.REFS | envelope.WHOLE, unsent
             payload, flags = prepared.payload_for(target, unsent)

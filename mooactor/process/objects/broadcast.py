@@ -102,6 +102,8 @@ class Broadcaster:
     #: Has a function called once it is known where a process is, by the housekeeper or
     #: at once; None in a session on one machine.
     when_located: Callable[[int, Callable[[], None]], None] | None = None
+    #: Sends a target an error in place of a value; sets itself.
+    failed: Callable[[int, int, BaseException], None]
 
     def __init__(
         self,
@@ -146,38 +148,25 @@ class Broadcaster:
             return False
         return self._payloads.plane.host(target) is None
 
-    def send(
-        self,
-        stored: Stored,
-        target: int,
-        token: int,
-        failed: Callable[[int, int, BaseException], None],
-    ) -> None:
+    def send(self, stored: Stored, target: int, token: int) -> None:
         """Send a value as `token`, or have a nearer holder send it: now, or once it is
-        known where the process is. If that fails then, `failed` is called with target,
-        token and error.
+        known where the process is. If that fails then, `failed` is called.
 
         Raises:
           MooError: it cannot be sent.
         """
         if stored.is_large and self._is_unknown(target):
             assert self.when_located is not None
-            late = partial(self._send_late, stored, target, token, failed)
+            late = partial(self._send_late, stored, target, token)
             self.when_located(target, late)
         else:
             self._send_now(stored, target, token)
 
-    def _send_late(
-        self,
-        stored: Stored,
-        target: int,
-        token: int,
-        failed: Callable[[int, int, BaseException], None],
-    ) -> None:
+    def _send_late(self, stored: Stored, target: int, token: int) -> None:
         try:
             self._send_now(stored, target, token)
         except errors.MooError as error:
-            failed(target, token, error)
+            self.failed(target, token, error)
 
     def _send_now(self, stored: Stored, target: int, token: int) -> None:
         host = self.host_of(target) if stored.is_large else None

@@ -113,6 +113,7 @@ class Handovers:
         self._payloads = payloads
         self._table = table
         self._broadcaster = broadcaster
+        broadcaster.failed = self.send_error
         self._spans_hosts = spans_hosts
         self._owed: dict[int, _Owed] = {}  # by token
         self._fetches: dict[int, _Fetch] = {}  # by token: those not promised yet
@@ -248,7 +249,7 @@ class Handovers:
     def send_stored(self, stored: Stored, target: int, token: int) -> None:
         """Send a stored value, or the error of that."""
         try:
-            self._broadcaster.send(stored, target, token, self.send_error)
+            self._broadcaster.send(stored, target, token)
         except errors.MooError as error:
             self.send_error(target, token, error)
 

@@ -519,7 +519,7 @@ class Unclaimed:
         self._will_sweep = False
         now = perf_counter()
         for token, since in list(self.since.items()):
-            if now - since >= _UNCLAIMED_S and self.since.pop(token, None):
+            if now - since >= _UNCLAIMED_S and self.since.pop(token, 0.0):
                 self.given_up.remember(token)
                 self._abandon(token)
         if self.since:

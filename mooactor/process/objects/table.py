@@ -172,8 +172,10 @@ class OwnedValue:
         self.early: dict[int, float] = {}  # RELEASEs before their BORROWs, and when
 
     def release(self, number: int) -> None:
-        """Take a hold out, now or when it is entered."""
-        if self.holds.pop(number, None) is None:
+        """Take a hold out, now or when it is entered. The lender's BORROW is still to
+        come if there is none, or only the holder has said that there is."""
+        holder, lender = self.holds.pop(number, (0, 0))
+        if holder == lender:
             now, early = monotonic(), self.early
             early[number] = now
             while early and early[first := next(iter(early))] < now - EARLY_S:

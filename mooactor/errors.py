@@ -55,8 +55,8 @@ class Cause:
     (`exception`, raised by ``__init__`` or ``__restore__``), ``"oom"`` (killed by the
     kernel for memory), ``"killed"`` (`moo.kill`), ``"stopped"`` (`moo.stop`),
     ``"owner"`` (the actor that spawned it, named by `owner`, ended; or the session did:
-    then `owner` names its program, and `ended` says how it ended), ``"host"`` (its host
-    was lost; `host` has its name and how; or the host has left, and `ended` has how) or
+    then `owner` names its program, and `ended` is true), ``"host"`` (its host was lost;
+    `host` has its name and how; or the host has left in good order: `ended` is true) or
     ``"unknown"`` (this session never had it). Three kinds follow from the death of
     another actor, named by `actor`, whose own cause is `origin`: ``"sibling"`` (its
     supervisor restarts both together), ``"child"`` (a supervisor gave up on that child)
@@ -73,7 +73,7 @@ class Cause:
     host: str | None = None
     actor: str | None = None
     origin: Cause | None = None
-    ended: str | None = None
+    ended: bool = False
 
     def __str__(self) -> str:
         if self.kind == "signal" and self.signal is not None:
@@ -83,12 +83,12 @@ class Cause:
             return f"exited with code {self.exitcode}"
         if self.kind == "exception":
             return f"{type(self.exception).__name__}: {text_of(self.exception)}"
-        if self.kind == "owner" and self.ended is not None:
-            return f"its session has ended: {self.ended}"
+        if self.kind == "owner" and self.ended:
+            return f"its session has ended, with its program {self.owner}"
         if self.kind == "owner":
             return f"ended together with {self.owner}, which had spawned it"
-        if self.kind == "host" and self.ended is not None:
-            return f"its host {self.host} has left ({self.ended})"
+        if self.kind == "host" and self.ended:
+            return f"its host {self.host} has left"
         if self.kind == "host":
             return f"its host was lost, {self.host}"
         if self.kind in _FOLLOWING_CAUSES:

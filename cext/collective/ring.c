@@ -406,7 +406,9 @@ static moo_err run(moo_group *group, moo_work *work, algorithm *one)
                                          : barrier(group, work);
     if (err == (moo_err)MOO_EMISMATCH)
         return differ(group, work);
-    return err || mooi_possible(group, work) ? err : MOO_EINVAL;
+    /* Its end has been told: it need not fit the group that is left. */
+    bool fits = work->told || mooi_possible(group, work);
+    return err || fits ? err : MOO_EINVAL;
 }
 
 static moo_err run_barrier(moo_group *group, moo_work *work)

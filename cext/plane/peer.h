@@ -36,6 +36,7 @@ struct mooi_reach {
     uint64_t out_ns;            /* when its machine stopped answering a
                                    link; 0: it answers */
     uint32_t ended;             /* calls that have ended, so far */
+    uint32_t links;             /* of them, those that gave a link */
     moo_err err;                /* of the last attempt */
     char why[MOOI_WHY_BYTES];   /* of the choice, or of the failure */
 };

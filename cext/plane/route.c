@@ -223,35 +223,38 @@ moo_err mooi_peer_grant(moo_plane *plane, const struct mooi_grant *grant,
                             grant->length, grant->moved, out);
 }
 
-/* When the awaited call has failed, another may be under way. */
-static void wait_until_decided(moo_plane *plane, const struct mooi_peer *peer)
+/* When the awaited call has failed, another may be under way. 1: its link came,
+ * though it may be lost by now. */
+static int wait_until_decided(moo_plane *plane, const struct mooi_peer *peer,
+                              const struct timespec *until)
 {
-    uint32_t before = peer->reach->ended;
-    uint64_t end = mooi_now_ns() + MOOI_AWAIT_MS * MOOI_MS;
-    struct timespec until = mooi_timespec(end);
+    uint32_t ended = peer->reach->ended, links = peer->reach->links;
+    int timeout = 0;
 
-    while (peer->reach->ended == before && !plane->closed)
-        if (pthread_cond_timedwait(&plane->net->decided, &plane->lock,
-                                   &until) == ETIMEDOUT)
-            return;
+    while (peer->reach->ended == ended && !plane->closed && !timeout)
+        timeout = pthread_cond_timedwait(&plane->net->decided, &plane->lock,
+                                         until) == ETIMEDOUT;
+    return peer->reach->links != links;
 }
 
 moo_err mooi_route_await(moo_plane *plane, struct mooi_peer *peer)
 {
-    moo_err err = mooi_route_offer(plane, peer);
+    struct timespec until =
+        mooi_timespec(mooi_now_ns() + MOOI_AWAIT_MS * MOOI_MS);
+    moo_err err;
 
-    if (peer->state != MOOI_PEER_CALLING)
-        return err;
-    assert(peer->reach); /* without one nobody calls */
-    if (err != MOO_OK && !peer->reach->guessed)
-        return err;
-    wait_until_decided(plane, peer);
+    do {
+        err = mooi_route_offer(plane, peer);
+        if (peer->state != MOOI_PEER_CALLING)
+            return err;
+        assert(peer->reach); /* without one nobody calls */
+        if (err != MOO_OK && !peer->reach->guessed)
+            return err;
+    } while (wait_until_decided(plane, peer, &until) && !plane->closed);
     if (plane->closed)
         return MOO_ECLOSED;
     if (peer->state == MOOI_PEER_DEAD)
         return MOO_EPEER;
-    if (peer->state == MOOI_PEER_LINKED)
-        return MOO_OK;
     return peer->reach->err != MOO_OK ? peer->reach->err : MOO_EUNREACHABLE;
 }
 

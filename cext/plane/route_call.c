@@ -242,6 +242,7 @@ void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
     reach->paused_ns = 0;
     end_silence(plane, reach);
     reach->ended++;
+    reach->links++;
     mooi_tcp_address(reach->out.link, &reach->linked_at);
     explain(plane->net, peer);
     mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);

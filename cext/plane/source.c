@@ -251,7 +251,8 @@ static void start(struct moo_fetch *fetch)
     }
 }
 
-/* The link was lost under it. */
+/* The link was lost under it. It starts again with the next one: this one may
+ * still be here, until its end is told, and would lose the fetch at once. */
 static void wait_again(struct moo_fetch *fetch)
 {
     struct mooi_source *source = fetch->source;
@@ -263,7 +264,7 @@ static void wait_again(struct moo_fetch *fetch)
                            (source->in.link ? mooi_now_ns() : source->lost_ns));
     append(&source->waiting, fetch);
     source->pins++;
-    if (source->in.by)
+    if (source->in.by && mooi_tcp_stands(source->in.link))
         start(fetch);
     source->pins--;
     tidy(plane, source);

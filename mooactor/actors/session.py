@@ -24,7 +24,7 @@ from mooactor import errors
 from mooactor.control import codec
 from mooactor.control.messages import LONGEST_S
 from mooactor.host import session as _session
-from mooactor.host.ending import Awaited, reason
+from mooactor.host.ending import Awaited
 from mooactor.process import checks
 from mooactor.process.current import (
     current_runtime,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 ADDRESS = "MOOACTOR_ADDRESS"
 PORTS = "MOOACTOR_PORTS"
 _MOST_OF_A_SEED = (1 << 64) - 1
-_CALLED = "called moo.shutdown()"
 
 
 class Running:
@@ -62,12 +61,11 @@ class Running:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        why = reason(kind, "left its `with moo.init()` block")
-        self._session.close(awaited=Awaited.after(kind), deliver=True, why=why)
+        self._session.close(awaited=Awaited.after(kind), deliver=True)
 
     def close(self, grace: float | None = GRACE_S) -> None:
         """End the session, as `moo.shutdown` does."""
-        self._session.close(_grace(grace), deliver=True, why=_CALLED)
+        self._session.close(_grace(grace), deliver=True)
 
     def __repr__(self) -> str:
         state = "ended" if self._session.runtime.closed else "running"
@@ -259,7 +257,7 @@ def shutdown(grace: float | None = GRACE_S) -> None:
     seconds = _grace(grace)
     session = _session.current_session()
     if session is not None:
-        session.close(seconds, deliver=True, why=_CALLED)
+        session.close(seconds, deliver=True)
 
 
 def _grace(seconds: float | None) -> float:

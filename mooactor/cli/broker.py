@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import socket
-from functools import partial
 
 from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
@@ -16,7 +15,7 @@ from mooactor.control.addresses import own
 from mooactor.control.node import Node
 from mooactor.host import addresses
 from mooactor.host.addresses import Address
-from mooactor.host.leaving import farewell
+from mooactor.host.leaving import FAREWELL
 from mooactor.process import files
 from mooactor.tensors import interfaces
 
@@ -52,33 +51,24 @@ def run(options: argparse.Namespace) -> int:
 def _serve(
     serving: Serving, node: Node, key: secret.Key, first: Address | None
 ) -> None:
-    broker = Broker(node, serving.log, serving.stop)
+    later, standby = serving.loop.later, None
+
+    def end() -> None:
+        if standby is not None:
+            standby.end_first()
+        serving.stop()
+
+    broker = Broker(node, serving.log, end)
     serving.describe(broker.report)
     serving.log(about(key))
-    try:
-        node.tell_fingerprint(partial(_strange, serving, key))
-    except OSError as error:
-        serving.log(f"programs with another key are not told: {error.strerror} (UDP)")
-    standby = None
     if first is not None:
-        later = serving.loop.later
         standby = Standby(node, str(first), later, serving.log, serving.stop)
-        broker.first = standby.first
     serving.ready(f"mooactor broker at {node.address}")
     serving.run(node, broker.look, broker.due)
     for channel in node.channels():
-        channel.close(farewell())
+        channel.close(FAREWELL)
     if standby is not None:
         standby.close()
-        if standby.refusal is not None:
-            raise Failure(standby.refusal, code=1)
-
-
-def _strange(serving: Serving, key: secret.Key, host: str, theirs: str) -> None:
-    serving.log(
-        f"a program on {host} holds another key, {theirs}, and is not let in; the key "
-        f"here is {key}"
-    )
 
 
 def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar
 
@@ -32,7 +30,6 @@ from mooactor.host.protocol import TO_COMMAND
 
 VARIABLE = "MOOACTOR_ADDRESS"
 PATIENCE_S = 5.0  # for the broker's answer
-_LOOK_S = 0.1  # between two looks for Ctrl-C
 
 Row = dict[str, Any]  # of a member, as JSON has it, and its ``load``
 ANSWERS: Decoder[Message] = Decoder(*FROM_BROKER.kinds, *TO_COMMAND.kinds)
@@ -86,35 +83,20 @@ class Talk:
         return next((m for m in self.received if isinstance(m, kind)), None)
 
 
-class Interrupts:
-    """Ctrl-C, as a fact to be looked at: its exception, raised within a node, could
-    leave a socket that nobody closes. The second one raises all the same."""
-
-    def __init__(self) -> None:
-        self._came = False
-        self._before: Any = None
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, *_: Any) -> None:
-        self._came = True
-        signal.signal(signal.SIGINT, self._before)
-
-    def check(self) -> None:
-        """Raises KeyboardInterrupt if it came."""
-        if self._came:
-            raise KeyboardInterrupt
-
-    def close(self) -> None:
-        """Have it raise at once again."""
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-
 class Client:
-    """A node that is served while its command waits. A context manager."""
+    """A node that is served while its command waits. A context manager.
 
-    def __init__(self, connect: str | None = None, key_file: str | None = None) -> None:
+    Ctrl-C ends the process at once, with the exit code `interrupted`: an exception that
+    is raised within the node could leave a socket that nobody closes.
+    """
+
+    def __init__(
+        self,
+        connect: str | None = None,
+        key_file: str | None = None,
+        *,
+        interrupted: int = 130,
+    ) -> None:
         text = connect or os.environ.get(VARIABLE) or "127.0.0.1"
         try:
             self.addresses = list(map(str, addresses.parse_list(text)))
@@ -124,36 +106,25 @@ class Client:
         self._key = secret.load(key_file, hosts=hosts, may_make=False)
         self._broker: Talk | None = None
         self._rid = 0
-        self._interrupts = Interrupts()
-        try:
-            # Answers come over the connections that this node opens: nobody needs to
-            # reach it from another host.
-            self._node = Node(self._key.secret)
-        except BaseException:
-            self._interrupts.close()
-            raise
+        # Answers come over the connections that this node opens: nobody needs to
+        # reach it from another host.
+        self._node = Node(self._key.secret)
+        self._before: Any = None
+        if threading.current_thread() is threading.main_thread():
+            end = lambda *_: os._exit(interrupted)  # noqa: E731
+            self._before = signal.signal(signal.SIGINT, end)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._node.close()
-        self._interrupts.close()
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
 
     def wait(self, condition: Callable[[], object], timeout_s: float | None) -> bool:
-        """Serve all channels until the condition holds; False if it never did.
-
-        Raises:
-          KeyboardInterrupt: Ctrl-C was pressed, now or since the last wait.
-        """
-        end = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            self._interrupts.check()
-            left = end - time.monotonic()
-            if self._node.run_until(condition, max(0.0, min(left, _LOOK_S))):
-                return True
-            if left <= 0:
-                return False
+        """Serve all channels until the condition holds; False if it never did."""
+        return self._node.run_until(condition, timeout_s)
 
     def open(
         self, row: Row, heard: Callable[[Talk, Message], None] | None = None

@@ -11,11 +11,11 @@ from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
-from mooactor.control.fingerprints import OTHER_KEY
+from mooactor.control.secret import OTHER_KEY
 from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
 from mooactor.host.keeper import Keeper, Offer
-from mooactor.host.leaving import how_left
+from mooactor.host.leaving import FAREWELL
 from mooactor.host.protocol import Refused
 from mooactor.process.environment import check_host_name, host_name
 from mooactor.tensors.interfaces import listen_address
@@ -29,14 +29,12 @@ def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or `mooactor stop`."""
     offer, key = _offer(options)
     serving = Serving("mooactor host")
-    launched = key.source.startswith("/proc/")  # all hosts of a launcher have that key
-    if not launched:
+    if not key.source.startswith("/proc/"):  # all hosts of a launcher have that key
         serving.log(about(key))
     news = _News(
         serving,
         offer.name,
         key,
-        waits=options.wait,
         with_broker=options.with_broker,
     )
     try:
@@ -52,14 +50,10 @@ def run(options: argparse.Namespace) -> int:
             )
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
-        how = "mooactor host has failed"
         try:
             serving.run(keeper.node, keeper.look, keeper.due)
-            how = f"mooactor host was ended by {serving.why}"
-            if serving.why and not launched:  # a launcher knows what it does
-                serving.log(f"host {offer.name} leaves: ended by {serving.why}")
         finally:
-            keeper.close(how)
+            keeper.close()
     finally:
         serving.close()
     if news.refusal is not None:
@@ -72,7 +66,7 @@ class _News:
 
     A host whose name another one has, and that never joined any, ends: no `mooactor
     stop` would reach it, and later it could take that name. So does one with another
-    key than its broker, unless it `waits`. `refusal` says why, then.
+    key than its broker. `refusal` says why, then.
 
     Args:
       with_broker: end with the only broker that there is.
@@ -84,11 +78,10 @@ class _News:
         name: str,
         key: secret.Key,
         *,
-        waits: bool = False,
         with_broker: bool = False,
     ) -> None:
         self._serving = serving
-        self._waits, self._with_broker = waits, with_broker
+        self._with_broker = with_broker
         self._name = name
         self._key = key
         self.refusal: str | None = None
@@ -119,7 +112,7 @@ class _News:
             self._serving.log(f"no broker at {broker} yet ({why}): {step}")
 
     def _follow(self, broker: str, why: str) -> None:
-        if how_left(why) is not None:
+        if why == FAREWELL:
             self._serving.stop()
             return
 
@@ -135,9 +128,8 @@ class _News:
         if OTHER_KEY not in why:
             # Of a host that was killed the broker may not know yet.
             self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
-        elif not self._waits:
-            step = secret.next_step(why, self._key)
-            self._give_up(f"{text}: {step}; with --wait it goes on trying")
+        else:
+            self._give_up(f"{text}: {secret.next_step(why, self._key)}")
 
     def _give_up(self, text: str) -> None:
         if not self._has_joined:

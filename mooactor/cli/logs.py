@@ -2,8 +2,7 @@
 """``mooactor logs``: what an actor has printed, and goes on to print.
 
 Several actors may be meant: those of one class that have no names, or of several
-sessions. Then each line says whose it is, from the first one on: so none is printed
-until all sessions have said whom they have, or take too long.
+sessions. So each line says whose it is, as in the output of the program.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from mooactor.cli.client import Client, Talk, homes
@@ -20,21 +18,16 @@ from mooactor.cli.command import Failure
 from mooactor.cli.status import shown
 from mooactor.control.messages import Message
 from mooactor.host.logs import prefix_of
-from mooactor.host.protocol import End, LeftOut, Line, Logs, Meant
+from mooactor.host.protocol import End, LeftOut, Line, Logs
 
-_MEANT_S = 2.0  # for whom each session has
 PATIENCE_S = 10.0  # without --follow, from one piece of news to the next
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the lines of the actor of this name, of every session that has one."""
-    try:
-        with Client(options.connect, options.key_file) as client:
-            return _follow(client, options)
-    except KeyboardInterrupt:
-        if options.follow:
-            return 0
-        raise
+    code = 0 if options.follow else 130
+    with Client(options.connect, options.key_file, interrupted=code) as client:
+        return _follow(client, options)
 
 
 def _follow(client: Client, options: argparse.Namespace) -> int:
@@ -43,15 +36,13 @@ def _follow(client: Client, options: argparse.Namespace) -> int:
     for talk in talks:
         talk.post(Logs(options.name, options.follow))
 
-    def all_are(among: set[int]) -> bool:
-        return all(id(talk) in among or talk.closed is not None for talk in talks)
+    def over() -> bool:
+        return all(id(t) in reader.ended or t.closed is not None for t in talks)
 
-    client.wait(lambda: all_are(reader.answered), _MEANT_S)
-    reader.begin()
     if options.follow:
-        client.wait(lambda: all_are(reader.ended), None)
+        client.wait(over, None)
     else:
-        _wait_while_lines_come(client, lambda: all_are(reader.ended), reader)
+        _wait_while_lines_come(client, over, reader)
     _check(options.name, talks, reader)
     return 0
 
@@ -97,40 +88,17 @@ def _lost(name: str, talk: Talk) -> str:
 
 
 class _Reader:
-    """Prints what the sessions say, from `begin` on. `answered`, `found` and `ended`:
-    the talks with those that have said anything, that have the actor, and that have
-    said all."""
+    """Prints what the sessions say. `found` and `ended`: the talks with those that have
+    the actor, and that have said all."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self._actors: set[tuple[int, str]] = set()  # that are known to be meant
-        self._kept: list[Callable[[], None]] | None = []  # to be printed by `begin`
-        self.answered: set[int] = set()
         self.found: set[int] = set()
         self.ended: set[int] = set()
         self.news = False  # something has come
 
-    def begin(self) -> None:
-        """Print what has come, and what comes from now on as it does."""
-        kept, self._kept = self._kept or [], None
-        for action in kept:
-            action()
-
     def heard(self, talk: Talk, message: Message) -> None:
         self.news = True
-        self.answered.add(id(talk))
-        meant = message.actors if isinstance(message, Meant) else []
-        if isinstance(message, Line) and message.id:
-            meant = [message.id]
-        for actor in meant:
-            self._actors.add((id(talk), actor))
-            self.found.add(id(talk))
-        if self._kept is None:
-            self._act_on(talk, message)
-        else:
-            self._kept.append(partial(self._act_on, talk, message))
-
-    def _act_on(self, talk: Talk, message: Message) -> None:
         if isinstance(message, LeftOut):
             self._print_gap(talk, message.lines)
         elif isinstance(message, Line):
@@ -152,8 +120,7 @@ class _Reader:
                 about |= {"id": message.id, "incarnation": message.incarnation}
             _print_json(talk, line=line, stream=stream, host=host, **about)
             return
-        if len(self._actors) > 1:
-            line = shown(prefix_of(label, pid, host).decode()) + line
+        line = shown(prefix_of(label, pid, host).decode()) + line
         print(line, file=sys.stderr if stream == 2 else sys.stdout, flush=True)
 
     def _print_gap(self, talk: Talk, lines: int) -> None:

@@ -44,17 +44,15 @@ class Serving:
         self._name = name
         self._terminal = Terminal(2, _LOG_BYTES)
         self._stopping = False
-        self.why = ""  # who or what has ended `run`
         self._reports: deque[str] = deque()
         self._woken, self._wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.loop.watch(self._woken, self._clear)
         signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
-        self._before = [signal.signal(s, self._on_signal) for s in _SIGNALS]
+        self._before = [signal.signal(s, lambda *_: self.stop()) for s in _SIGNALS]
 
-    def stop(self, why: str = "") -> None:
+    def stop(self) -> None:
         """Have `run` return as soon as the present round is over."""
         self._stopping = True
-        self.why = self.why or why
 
     def ready(self, line: str) -> None:
         """The line on stdout that says so. Its reader may be gone: others need this
@@ -103,10 +101,6 @@ class Serving:
         self.loop.unwatch(self._woken)
         os.close(self._woken)
         os.close(self._wakes)
-
-    def _on_signal(self, number: int, *_: Any) -> None:
-        interrupted = number == signal.SIGINT
-        self.stop("Ctrl-C" if interrupted else signal.Signals(number).name)
 
     def _clear(self) -> None:
         try:

@@ -30,15 +30,12 @@ def run(options: argparse.Namespace) -> int:
 
 def top(options: argparse.Namespace) -> int:
     """Show it every `options.interval` seconds; --json: an object a line."""
-    try:
-        with Client(options.connect, options.key_file) as client:
-            found = look(client)
-            while True:
-                _show(found, options.json)
-                client.wait(lambda: False, options.interval)
-                found = _next(client, found)
-    except KeyboardInterrupt:
-        return 0
+    with Client(options.connect, options.key_file, interrupted=0) as client:
+        found = look(client)
+        while True:
+            _show(found, options.json)
+            client.wait(lambda: False, options.interval)
+            found = _next(client, found)
 
 
 def _next(client: Client, last: dict[str, Any]) -> dict[str, Any]:

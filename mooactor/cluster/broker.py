@@ -33,7 +33,7 @@ from mooactor.control.messages import Malformed, Message, readable
 from mooactor.control.node import Node
 from mooactor.host import brokerlink
 from mooactor.host.addresses import is_reachable
-from mooactor.host.leaving import how_left
+from mooactor.host.leaving import FAREWELL
 from mooactor.host.members import (
     FROM_BROKER,
     MAX_BYTES,
@@ -42,10 +42,7 @@ from mooactor.host.members import (
     AnnounceAgain,
     Brokers,
     Joined,
-    ListBrokers,
     ListMembers,
-    Peer,
-    Peers,
     Refusal,
     Size,
     StandBy,
@@ -76,14 +73,11 @@ class Broker:
       node: whose channels it accepts. The caller serves it, and calls `look`.
       log: takes a line for each thing that an operator may want to know.
       stop: is called when a client asks the broker to end.
-
-    `first` is a function that tells whose stand-by this is.
     """
 
     def __init__(
         self, node: Node, log: Callable[[str], None], stop: Callable[[], None]
     ) -> None:
-        self.first: Callable[[], Peer | None] = lambda: None
         self.registry = Registry(_post)
         self._node = node
         self._log = log
@@ -99,7 +93,6 @@ class Broker:
             ListMembers: self._hosts,
             Watch: lambda channel, _: self.registry.watch(channel),
             StandBy: self._standby,
-            ListBrokers: self._peers,
             Stop: self._end,
         }
         node.accept = lambda channel: self
@@ -169,11 +162,9 @@ class Broker:
 
     def _say_gone(self, last: Announcement, why: str) -> None:
         """`why` is worth saying only of a member that did not take its leave."""
-        how = how_left(why)
         if last.kind == "host":
-            reason = f": {why}" if how is None else f" ({how})" * bool(how)
-            self._log(f"{last} has left{reason}")
-        elif how is None:
+            self._log(f"{last} has left" + ("" if why == FAREWELL else f": {why}"))
+        elif why != FAREWELL:
             self._log(f"the {last} is lost: {why}")
         else:
             self._log(f"the {last} has ended")
@@ -199,14 +190,7 @@ class Broker:
             return
         self._standbys[channel] = address
         self._log(f"the stand-by {address} has joined")
-        self._tell_of_standbys()
-
-    def _peers(self, channel: Channel, message: ListBrokers) -> None:
-        standbys = [
-            Peer(address, standby.peer.hex())
-            for standby, address in self._standbys.items()
-        ]
-        channel.post(Peers(self.first(), standbys))
+        channel.post(self._tell_of_standbys())
 
     def _end(self, channel: Channel, message: Stop) -> None:
         self._log("was told to end")
@@ -214,9 +198,10 @@ class Broker:
             standby.post(Stop())
         self._stop()
 
-    def _tell_of_standbys(self) -> None:
-        addresses = list(self._standbys.values())
-        self._tell_members(Brokers(addresses))
+    def _tell_of_standbys(self) -> Brokers:
+        message = Brokers(list(self._standbys.values()))
+        self._tell_members(message)
+        return message
 
     def _tell_members(self, message: Message) -> None:
         for member in self.registry.members():
@@ -269,8 +254,7 @@ class Standby:
       log: takes a line for each thing that an operator may want to know: that the
         first broker has taken this one, that it is gone, and each new reason why there
         is none.
-      stop: is called when the first broker was told to end, and when there is none but
-        this one; then `refusal` says so.
+      stop: is called when the first broker was told to end.
     """
 
     RETRY_S = 0.5
@@ -286,22 +270,10 @@ class Standby:
     ) -> None:
         self._node, self._address, self._later, self._log = node, address, later, log
         self._stop = stop
-        self.refusal: str | None = None
         self._closed = False
         self._joined = False
-        self._has_joined = False  # at any time
         self._reasons: set[str] = set()  # said since it has joined last
-        self._first_id = ""  # the node that it was last
         self._open()
-
-    def first(self) -> Peer:
-        """The first broker, for those who ask for it."""
-        self._note_id(self._channel)
-        return Peer(self._address, self._first_id)
-
-    def _note_id(self, channel: Channel) -> None:
-        if channel.peer not in (b"", self._node.id):
-            self._first_id = channel.peer.hex()
 
     def _open(self) -> None:
         if self._closed:
@@ -313,14 +285,13 @@ class Standby:
         """Be heard of now and then, for as long as this channel is there."""
         if channel.is_open and not self._closed:
             channel.post(StandBy(self._node.address))
-            if not self._joined:
-                channel.post(ListBrokers())  # a broker that has taken it lists it
             self._later(self.REPEAT_S, partial(self._say, channel))
 
+    def end_first(self) -> None:
+        """This broker was told to end: the first one ends, too."""
+        self._channel.post(Stop())
+
     def handle(self, channel: Channel, data: bytes) -> None:
-        if channel.peer == self._node.id:
-            self._is_first(channel)
-            return
         try:
             message = FROM_BROKER.decode(data)
         except Malformed:
@@ -328,38 +299,18 @@ class Standby:
         if isinstance(message, Refusal):
             why = f"{message.why:.300}"
             self._say_once(why, f"the broker {self._address}: {why}")
-        elif isinstance(message, Peers):
-            self._listed(message.standbys)
-        elif isinstance(message, Stop):
-            self._log(f"the broker {self._address} was told to end")
-            self._stop()
-
-    def _listed(self, standbys: list[Peer]) -> None:
-        own = self._node.id.hex()
-        listed = any(one.id == own for one in standbys)
-        if listed and not self._joined:
-            self._joined = self._has_joined = True
+        elif isinstance(message, Brokers) and not self._joined:
+            self._joined = True
             self._reasons.clear()
             self._log(f"has joined the first broker at {self._address}")
-
-    def _is_first(self, channel: Channel) -> None:
-        """The address leads here. It may only do so since the first broker's machine is
-        gone (a name or an address that moves): its members need this one then."""
-        why = f"{self._address} is this broker itself"
-        channel.close(why)
-        self.channel_closed(channel, why)
-        if not self._has_joined:
-            self.refusal = (
-                f"--standby-of {self._address} is the address of this broker itself: "
-                "name the first broker, or leave --standby-of out to start that one"
-            )
+        elif isinstance(message, Stop):
+            self._log(f"the broker {self._address} was told to end")
             self._stop()
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """The first broker is gone, or was never there: try again soon, for ever."""
         if channel is not self._channel or self._closed:
             return
-        self._note_id(channel)
         if self._joined:
             self._joined = False
             self._reasons.add(why)

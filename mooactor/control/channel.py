@@ -175,22 +175,15 @@ class Channel:
         once the channel has ended."""
         return bool(self.peer) and self._out.all_taken
 
-    def post(self, message: Any) -> None:
+    def post(
+        self, message: Any, parcels: Sequence[Data] = (), *, patient: bool = False
+    ) -> None:
         """Send a message, as soon as the other side takes it; never blocks. A closed
-        channel drops it.
+        channel drops it. `parcels` become its last field. They are not copied, and must
+        not change until they are sent. `patient`: it does not count as one that waits.
 
         Raises:
           Unsendable: see `control.messages`, or it is larger than 1 GiB.
-        """
-        self.post_encoded(self.encoded(message))
-
-    @staticmethod
-    def encoded(message: Any, parcels: Sequence[Data] = ()) -> list[Data]:
-        """A message as `post_encoded` takes it, in parts. `parcels` become its last
-        field. They are not copied, and must not change until they are sent.
-
-        Raises:
-          Unsendable: as `post`.
         """
         parts = messages.encode_in_parts(message, parcels)
         size = sum(map(len, parts))
@@ -199,14 +192,14 @@ class Channel:
             raise messages.Unsendable(
                 f"a {what} of {size} bytes cannot be sent; {MAX_MESSAGE} fit"
             )
-        return parts
+        self.post_encoded(parts, patient=patient)
 
-    def post_encoded(self, parts: Sequence[Data]) -> None:
+    def post_encoded(self, parts: Sequence[Data], *, patient: bool = False) -> None:
         """As `post`, without an error."""
         if not self.is_open:
             return
         try:
-            self._out.post(*parts)
+            self._out.post(*parts, patient=patient)
         except Overflow as error:
             self.fail(f"{self.address} does not read what it is sent: {error}")
         else:

@@ -28,8 +28,6 @@ class Reach(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first and the last of the ports to listen on; None: the system chooses."""
     local: bool = False
     """Whether the cluster's key serves on this host alone."""
-    spared: tuple[int, ...] = ()
-    """Ports between these that a broker listens on, or will; neither end is one."""
 
     def check(self, *listens: str) -> None:
         """For whatever this process listens on, besides `bind`.
@@ -67,4 +65,4 @@ def _ports(reach: Reach) -> list[int] | None:
     if reach.ports is None:
         return None
     first, last = reach.ports
-    return [port for port in range(first, last + 1) if port not in reach.spared]
+    return list(range(first, last + 1))

@@ -18,7 +18,8 @@ Invariants:
 
 * A piece is kept until it is acknowledged.
 * The bytes that wait behind the window are bounded: `MAX_QUEUED`, and beside these one
-  message. So none is refused while at most `MAX_QUEUED` bytes wait.
+  message. So none is refused while at most `MAX_QUEUED` bytes wait. Messages that are
+  *patient* do not count: their sender has a bound of its own.
 * A message in parts is sent from these; it is never put together.
 * A receiver keeps the messages of at most `WINDOW` pieces, and one that is incomplete;
   what it allocates has arrived.
@@ -56,6 +57,8 @@ class Outflow:
         self._cut = 0  # of these, bytes that are in pieces
         # Where in the stream the message that waits beside the others begins and ends.
         self._beside = 0, 0
+        self._patient: deque[tuple[int, int]] = deque()  # likewise, of each
+        self._patient_bytes = 0  # of these
         self._window: deque[Data] = deque()  # pieces that are not acknowledged
         self._acknowledged = 0  # pieces
         self._next = 0  # the piece to be sent next over this connection
@@ -84,18 +87,22 @@ class Outflow:
     def _end(self) -> int:
         return self._acknowledged + len(self._window)
 
-    def post(self, *parts: Data) -> None:
+    def post(self, *parts: Data, patient: bool = False) -> None:
         """Queue a message, in one part or in several. Large parts are not copied: they
         must not change.
 
         Raises:
-          Overflow: too much waits already; nothing was queued.
+          Overflow: too much waits already, and it is not patient; nothing was queued.
           ValueError: it is larger than `MAX_MESSAGE`.
         """
         size = sum(map(len, parts))
         if size > MAX_MESSAGE:
             raise ValueError(f"a message of {size} bytes; {MAX_MESSAGE} fit")
-        self._check_room(_LENGTH.size + size)
+        if patient:
+            self._patient.append((self.posted, self.posted + _LENGTH.size + size))
+            self._patient_bytes += _LENGTH.size + size
+        else:
+            self._check_room(_LENGTH.size + size)
         head = _LENGTH.pack(size)
         if size <= PIECE_BYTES:
             self._queue.append(memoryview(b"".join((head, *parts))))
@@ -106,11 +113,19 @@ class Outflow:
     def _check_room(self, size: int) -> None:
         begin, end = self._beside
         beside = max(0, end - max(begin, self._cut))  # bytes of it that wait
-        if self.queued - beside + size <= MAX_QUEUED:
+        counted = self.queued - self._patient_waiting()
+        if counted - beside + size <= MAX_QUEUED:
             return
-        if self.queued > MAX_QUEUED:
-            raise Overflow(f"{self.queued} bytes wait to be read")
+        if counted > MAX_QUEUED:
+            raise Overflow(f"{counted} bytes wait to be read")
         self._beside = self.posted, self.posted + size
+
+    def _patient_waiting(self) -> int:
+        while self._patient and self._patient[0][1] <= self._cut:
+            begin, end = self._patient.popleft()
+            self._patient_bytes -= end - begin
+        sent = max(0, self._cut - self._patient[0][0]) if self._patient else 0
+        return self._patient_bytes - sent
 
     def pieces(self) -> Iterator[tuple[int, Data]]:
         """The pieces to be sent now, with their numbers: as many as the window allows,

@@ -20,6 +20,7 @@ the rule, for whatever listens or connects with such a key.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import stat
@@ -28,7 +29,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mooactor import errors
-from mooactor.control import fingerprints
 from mooactor.control.addresses import is_loopback
 
 VARIABLE = "MOOACTOR_KEY"
@@ -38,6 +38,8 @@ KEY_BYTES = 32
 TURNED_DOWN = (
     "the handshake failed, so what listens there holds another key or is no mooactor"
 )
+#: In the reason why a channel has ended: no attempt with this side's key will do.
+OTHER_KEY = "it holds another key"
 _LOCAL = "local-key"  # the name of its file
 _MOST_BYTES = 4096  # of a file that might be a key
 _KINDS = {
@@ -65,7 +67,9 @@ class Key:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprints.of(self.secret)
+        """Eight hex digits to compare keys by. They do not help to find the key."""
+        person = b"moo-fingerprint"
+        return hashlib.blake2b(self.secret, digest_size=4, person=person).hexdigest()
 
     def __str__(self) -> str:
         return f"key {self.fingerprint} from {self.source}"
@@ -75,8 +79,11 @@ def next_step(why: str, key: Key, otherwise: str = "") -> str:
     """The remedy for a broker that has not answered for the reason `why`, and the key
     that this program has. `otherwise`: what to do if that is no matter of the key."""
     step = otherwise or "see whether `mooactor broker` runs there, with the same key"
-    if TURNED_DOWN in why or fingerprints.OTHER_KEY in why:
-        step = "copy the broker's key file here, or restart the broker with this one"
+    if TURNED_DOWN in why or OTHER_KEY in why:
+        step = (
+            "copy the broker's key file here, or restart the broker with this one "
+            "(`mooactor keygen --show` prints which key a host has)"
+        )
     return f"{step}; the key here is {key}"
 
 

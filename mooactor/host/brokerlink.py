@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor.control import frames
 from mooactor.control.channel import Channel, Listener
-from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.control.messages import Malformed, Message, encode, head_of
 from mooactor.control.node import Node
 from mooactor.control.outgoing import OutgoingChannel
-from mooactor.host.leaving import farewell
+from mooactor.control.secret import OTHER_KEY
+from mooactor.host.leaving import FAREWELL
 from mooactor.host.members import (
     FROM_BROKER,
     Announce,
@@ -101,12 +101,12 @@ class BrokerLink:
         if self._membership.watch:
             self._post(Watch())
 
-    def close(self, why: str = farewell()) -> None:
+    def close(self) -> None:
         """Leave this broker, for good."""
         self._closed, self.joined = True, False
         channel, self._channel = self._channel, None
         if channel is not None:
-            channel.close(why)
+            channel.close(FAREWELL)
 
     def announce(self, row: Row) -> bool:
         """Announce the row if it is news to the broker."""

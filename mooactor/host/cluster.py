@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from mooactor.control.messages import readable
 from mooactor.control.node import Node
@@ -18,33 +17,14 @@ from mooactor.host import remote
 from mooactor.host.desk import Desk
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
-from mooactor.host.leaving import Absent, called
+from mooactor.host.leaving import called
 from mooactor.host.members import Row, versions
 from mooactor.host.membership import Membership
-from mooactor.host.neighbors import Neighbors
+from mooactor.host.namespaces import Namespace
 from mooactor.host.placement import NoPlace
 from mooactor.host.protocol import Open
-from mooactor.host.remote import News, RemoteSite
-from mooactor.process.needs import Amount
+from mooactor.host.remote import RemoteSite
 from mooactor.process.protocol import BrokerLost, Configure, Joined, Refused
-
-
-class Offer(NamedTuple):
-    """The resources of a host for a session, by its last announcement.
-
-    Args:
-      free: what other sessions leave of the total.
-      labels: the user's.
-      mine: what the session has reserved there, as far as the host knew.
-      shares: what of each of its GPUs was free then; None: it does not say.
-    """
-
-    name: str
-    total: Amount
-    free: Amount
-    labels: dict[str, str]
-    mine: Amount = Amount()
-    shares: Sequence[float] | None = None
 
 
 class Cluster:
@@ -56,20 +36,19 @@ class Cluster:
         membership: Membership,
         loop: EventLoop,
         mark: str,
-        news: News,
-        neighbors: Neighbors | None = None,
+        news: Home,
+        namespace: Namespace | None = None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`mark`: the session's, by which hosts account for it. `neighbors`: the other
-        sessions of its namespace. `on_close` may post last words over the node."""
+        """`mark`: the session's, by which hosts account for it. `namespace`: that of
+        the session. `on_close` may post last words over the node."""
         self.node = node
         self.membership = membership
         self._loop = loop
         self._mark = mark
         self._news = news
-        self._neighbors = neighbors
+        self._namespace = namespace
         self._on_close = on_close
-        self.absent = Absent()  # see `join`
 
     def rows(self) -> list[Row]:
         """The announcement of each host that takes actors of any session."""
@@ -84,18 +63,6 @@ class Cluster:
     def has(self, host: str) -> bool:
         """Whether a `mooactor host` of that name is there."""
         return host in self.membership.hosts
-
-    def offers(self) -> Iterator[Offer]:
-        """Those of all hosts."""
-        for row in self.rows():
-            others = mine = Amount()
-            for session, amount in row.reserved.items():
-                if session == self._mark:
-                    mine = amount
-                else:
-                    others += amount
-            free = row.total - others
-            yield Offer(row.name, row.total, free, row.labels, mine, row.shares)
 
     def open(self, host: str, config: Configure) -> RemoteSite:
         """Have a host take part in the session.
@@ -122,8 +89,8 @@ class Cluster:
     def close(self) -> None:
         """Leave it."""
         self._on_close()
-        if self._neighbors is not None:
-            self._neighbors.close()
+        if self._namespace is not None:
+            self._namespace.close()
         self.membership.close()
         self.node.close()
 
@@ -139,13 +106,10 @@ def join(home: Home, loop: EventLoop, config: Configure) -> Cluster:
     options = config.cluster
     assert options is not None and config.reach is not None
     node = Node(options.secret, **listening(config.reach))
-    namespace = options.namespace
-    neighbors: Neighbors | None = None
-    if namespace is not None:
-        host = home.sites.here.host
-        process_of = home.whereabouts.process_of
-        neighbors = Neighbors(namespace, host, home.names, node, loop, process_of)
-    home.neighbors = neighbors
+    namespace: Namespace | None = None
+    if options.namespace is not None:
+        namespace = Namespace(options.namespace, home, node)
+    home.namespace = namespace
 
     def announcement() -> Row:
         total, free = home.sites.offer()
@@ -162,26 +126,20 @@ def join(home: Home, loop: EventLoop, config: Configure) -> Cluster:
             versions=versions(),
             sessions=[config.mark],
             actors=len(home.sites.here),
-            namespace=namespace,
+            namespace=options.namespace,
         )
 
     def joined(address: str, notes: list[str]) -> None:
         news = Joined(address, notes)
-        if neighbors is None:
+        if namespace is None:
             home.tell_driver(news)
         else:
-            neighbors.when_settled(partial(home.tell_driver, news))
-
-    def on_gone(row: Row, why: str) -> None:
-        if row.kind == "host" and not cluster.has(row.name):
-            cluster.absent.add(row.name, why)
+            namespace.when_settled(partial(home.tell_driver, news))
 
     def on_row(row: Row) -> None:
-        if row.kind == "host":
-            cluster.absent.discard(row.name)
         home.placeless.hosts_changed()
-        if neighbors is not None:
-            neighbors.on_row(row)
+        if namespace is not None:
+            namespace.on_row(row)
 
     refusals: dict[str, str] = {}
     silent = set(options.addresses)  # nothing was heard of these yet
@@ -210,13 +168,12 @@ def join(home: Home, loop: EventLoop, config: Configure) -> Cluster:
         on_refused=refused,
         on_lost=lost,
         on_host=on_row,
-        on_gone=on_gone,
     )
-    if neighbors is not None:
-        neighbors.membership = membership
+    if namespace is not None:
+        namespace.membership = membership
     desk = Desk(home, config.mark, called(config.argv))
     node.accept = desk.accept
-    cluster = Cluster(node, membership, loop, config.mark, home, neighbors, desk.close)
+    cluster = Cluster(node, membership, loop, config.mark, home, namespace, desk.close)
     home.sites.cluster = cluster
     loop.watch(node.fileno(), node.serve)
     return cluster

@@ -2,7 +2,7 @@
 """Answers of a session's home to commands: ``mooactor status``, ``logs`` and ``stop``.
 
 They come over channels, from somebody who has the cluster's key; `protocol` has the
-messages. Homes of other sessions of the namespace come here, too: see `visitors`.
+messages. Homes of other sessions of the namespace come here, too: see `namespaces`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,23 @@ from typing import TYPE_CHECKING
 
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Message
-from mooactor.host import history
-from mooactor.host.history import History, Printers, is_meant
+from mooactor.host.history import History, is_meant
 from mooactor.host.members import Stop
 from mooactor.host.protocol import (
-    OF_A_NEIGHBOR,
     TO_DESK,
+    AskNames,
     Logs,
-    Meant,
     Refused,
     SessionStatus,
     Status,
     StatusRow,
 )
-from mooactor.host.visitors import Visitor
 from mooactor.process.exits import ExitRecord, in_words
 from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
+    from mooactor.host.namespaces import Neighbor
     from mooactor.host.supervised import Supervised
 
 _PATIENCE_S = 1.0  # for processes that are busy
@@ -43,14 +41,19 @@ class Desk:
         self._home = home
         self._mark = mark
         self._driver = driver
-        self.history = History(home.loop.later)
-        self._printers = Printers(home)
-        home.logs.history = self._printed
+        self.history = History()
+        home.logs.history = self.history.add
         home.on_over = self._over
 
     def accept(self, channel: Channel) -> Visit:
         """Somebody with the key has opened a channel."""
-        return Visit(self, Visitor(self._home, channel))
+        return Visit(self)
+
+    def meet(self, channel: Channel, message: AskNames) -> Neighbor:
+        """Raises Refused: there is no such namespace here."""
+        if self._home.namespace is None:
+            raise Refused("this session has no namespace")
+        return self._home.namespace.accept(channel, message)
 
     def act_on(self, channel: Channel, message: Message) -> None:
         """One request of a command's."""
@@ -66,29 +69,17 @@ class Desk:
     def _tell(self, channel: Channel, rows: list[StatusRow]) -> None:
         channel.post(SessionStatus(self._mark, self._driver, rows))
 
-    def _printed(
-        self, number: int, label: str, pid: int, lines: list[bytes], host: str
-    ) -> None:
-        self.history.add(number, self._printers.of(label, pid, host), lines, host)
-
     def _show(self, channel: Channel, message: Logs) -> None:
         name = message.name
-        actors = self.history.actors(name) | {
-            f"{actor.id:016x}"
-            for actor in self._home.living.values()
-            if is_meant(actor.label, name)
-        }
-        channel.post(Meant(sorted(actors)[:2]))
         reader = self.history.read(name, channel)
         actor = self._last(name)
         if not message.follow or actor is None:
-            reader.end(found=reader.waits or actor is not None)
+            reader.end(found=reader.has_some or actor is not None)
         elif actor.over:
             why = in_words(actor.last_notice().record)
-            history.end(reader, actor.label, why)
+            reader.end(True, actor.label, why)
         else:
             reader.follows = True
-        self.history.send()
 
     def _last(self, name: str) -> Supervised | None:
         """The actor that is meant: one that is not over, else the latest."""
@@ -111,16 +102,18 @@ class Desk:
 class Visit:
     """The listener of one such channel."""
 
-    def __init__(self, desk: Desk, visitor: Visitor) -> None:
-        """`visitor`: what it is if another session has opened the channel."""
+    def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._visitor = visitor
+        self._neighbor: Neighbor | None = None  # if another session has opened it
 
     def handle(self, channel: Channel, data: bytes) -> None:
+        if self._neighbor is not None:
+            self._neighbor.handle(channel, data)
+            return
         try:
             message = TO_DESK.decode(data)
-            if isinstance(message, OF_A_NEIGHBOR):
-                self._visitor.act_on(message)
+            if isinstance(message, AskNames):
+                self._neighbor = self._desk.meet(channel, message)
             else:
                 self._desk.act_on(channel, message)
         except (Refused, ValueError) as error:
@@ -130,4 +123,5 @@ class Visit:
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         self._desk.history.forget(channel)
-        self._visitor.close()
+        if self._neighbor is not None:
+            self._neighbor.channel_closed(channel, why)

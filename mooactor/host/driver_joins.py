@@ -13,11 +13,10 @@ import msgspec
 from mooactor import errors
 from mooactor.control import addresses
 from mooactor.control.complaints import say
-from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.control.keys import namespace_key, new_session_key
 from mooactor.control.messages import Message
 from mooactor.control.reach import Reach
-from mooactor.control.secret import Key, next_step, stay_here
+from mooactor.control.secret import OTHER_KEY, Key, next_step, stay_here
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.environment import host_name
 from mooactor.process.protocol import Cluster, Joined, NotJoined, Refused
@@ -69,42 +68,13 @@ def reach_of(
     Raises:
       ActorUnavailable: there is no way to any of the brokers' addresses from here.
       AuthError: it leads beyond this host, and the key is `local`.
-      MooError: `ports` are the brokers' own.
     """
     advertise = bind if bind not in (None, "*") else _way_to(brokers, local)
     listen = bind or advertise
     if local:
         stay_here([listen])
-    spared: list[int] = []
-    if ports is not None:
-        ports, spared = _without_brokers(ports, brokers)
     ends = None if ports is None else (ports[0], ports[-1])
-    return Reach(listen, advertise, host_name(), ends, local, tuple(spared))
-
-
-def _without_brokers(
-    ports: range, brokers: Sequence[Address]
-) -> tuple[range, list[int]]:
-    """The ports without those of brokers at their ends, and the ones that are left in
-    between: a broker of this machine that is away would find its port taken."""
-    taken = {b.port for b in brokers if b.port in ports and _may_be_here(b)}
-    free = [port for port in ports if port not in taken]
-    if not free:
-        raise errors.MooError(
-            f"the ports {ports[0]}-{ports[-1]} of --ports or MOOACTOR_PORTS are those "
-            f"of {', '.join(map(str, brokers))}: give a larger range"
-        )
-    inner = range(free[0], free[-1] + 1)
-    return inner, sorted(taken.intersection(inner))
-
-
-def _may_be_here(broker: Address) -> bool:
-    """Whether it is on this machine, or that cannot be told."""
-    try:
-        found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_DGRAM)
-    except (OSError, UnicodeError):
-        return True
-    return any(addresses.is_own(str(answer[4][0])) for answer in found)
+    return Reach(listen, advertise, host_name(), ends, local)
 
 
 def _way_to(brokers: Sequence[Address], local: bool) -> str:

@@ -28,19 +28,14 @@ import threading
 from collections.abc import Iterator
 from enum import Enum
 from time import perf_counter
-from typing import Protocol
 
 from mooactor import errors
 from mooactor.control.complaints import say
-from mooactor.control.messages import LONGEST_S, readable
-from mooactor.host.leaving import HAS_ENDED
-from mooactor.process.agent_client import AgentClient
-from mooactor.process.caller import Caller
+from mooactor.control.messages import LONGEST_S
 from mooactor.process.losses import summary
 from mooactor.process.objects.future import Future
-from mooactor.process.objects.results import Results
-from mooactor.process.poller import Poller
 from mooactor.process.protocol import Shutdown
+from mooactor.process.runtime import Runtime
 from mooactor.times import KILLED_S
 
 #: The time that actors have to stop if the wait for calls has used the grace up.
@@ -80,13 +75,6 @@ def ended_by() -> type[BaseException] | None:
     return getattr(sys, "last_type", None)
 
 
-def reason(raised: type[BaseException] | None, otherwise: str) -> str:
-    """The program's act, for others who lose its actors, if `raised` caused the
-    end."""
-    interrupted = raised is not None and issubclass(raised, KeyboardInterrupt)
-    return "was interrupted (Ctrl-C)" if interrupted else otherwise
-
-
 class Hurry:
     """Ctrl-C while the session ends: it is kept in mind, and raises nothing."""
 
@@ -115,32 +103,17 @@ class Hurry:
         self.hurried = True
 
 
-class Parts(Protocol):
-    """The parts of the driver's process that take part in the end. A `Runtime` has
-    them."""
-
-    agent: AgentClient
-    caller: Caller
-    poller: Poller
-    results: Results
-
-    def flush(self) -> None:
-        """Send all that waits to be sent."""
-
-
 class Ending:
     """One end of one session."""
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Runtime,
         agent: subprocess.Popen[bytes],
         grace_s: float,
         awaited: Awaited,
         hurry: Hurry,
-        why: str = HAS_ENDED,
     ) -> None:
-        self._why = why
         self._parts = parts
         self._agent = agent
         self._grace_s = grace_s if awaited is not Awaited.NOTHING else _HURRIED_S
@@ -242,7 +215,7 @@ class Ending:
     def _tell(self, *, grace: float, given_up: list[int]) -> None:
         with contextlib.suppress(errors.ActorUnavailable):  # gone, and the actors too
             grace = min(grace, LONGEST_S)
-            self._parts.agent.tell(Shutdown(grace, given_up, readable(self._why)))
+            self._parts.agent.tell(Shutdown(grace, given_up))
 
     @contextlib.contextmanager
     def _poller(self) -> Iterator[select.poll]:

@@ -24,7 +24,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -37,7 +37,7 @@ from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups
 from mooactor.host.leftovers import Leftovers
 from mooactor.host.members import OF_A_MEMBER, Stop
-from mooactor.host.nursery import Nursery
+from mooactor.host.nursery import LocalProcess, Nursery
 from mooactor.host.placement import free_on, lacks
 from mooactor.host.protocol import (
     MOST_OF_DEVICES,
@@ -55,7 +55,6 @@ from mooactor.host.protocol import (
     Leave,
     Lost,
     Now,
-    OfAProcess,
     Open,
     Opened,
     OverLine,
@@ -66,16 +65,15 @@ from mooactor.host.protocol import (
     Start,
 )
 from mooactor.host.reaper import Reaper
-from mooactor.host.relayed import RelayedLines, RelayedOutput
+from mooactor.host.relays import LineRelay, OutputRelay
 from mooactor.host.resources import Resources
-from mooactor.host.site import End, LocalProcess, Process, Site
+from mooactor.host.site import End, Process, Site
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.needs import Amount
 from mooactor.process.parcel import sealed
 
 _AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
-_MOST_OF_A_NAME = 80
 
 
 class Guest:
@@ -98,8 +96,8 @@ class Guest:
         self.host = host
         self.mark = ""  # of the session; empty until it is opened
         self._channel = channel
-        self._relayed = RelayedLines(loop, channel)
-        self._output = RelayedOutput(loop, channel)
+        self._lines = LineRelay(loop, channel)
+        self._output = OutputRelay(loop, channel)
         self._loop = loop
         self._reaper = reaper
         self._resources = resources
@@ -112,10 +110,8 @@ class Guest:
         self._directory = ""
         self._lock = -1
         self._groups = Groups(loop, host, self._group_says)
-        self._processes: dict[int, Process] = {}
-        self._numbers: dict[Process, int] = {}
+        self._processes: dict[int, LocalProcess] = {}
         self._by_line: dict[Line, int] = {}
-        self._ids: dict[int, int] = {}  # of processes
         self.closed = False
 
     def __len__(self) -> int:
@@ -149,12 +145,8 @@ class Guest:
             actions[type(message)](message)
 
     def _post(self, message: Message) -> None:
-        if self.closed:
-            return
-        if isinstance(message, OfAProcess):
-            self._relayed.news(message)
-        else:
-            self._channel.post(message)
+        if not self.closed:  # an answer, or news of one of its processes
+            self._channel.post(message, patient=True)
 
     def _open(self, message: Open) -> None:
         if self._site is not None:
@@ -243,9 +235,8 @@ class Guest:
         finally:
             for fd in fds:
                 os.close(fd)
-        self._ids[number] = life.actor_id + life.incarnation
         self._processes[number] = process
-        self._numbers[process] = self._by_line[process.line] = number
+        self._by_line[process.line] = number
 
     def _line(self, message: OverLine) -> None:
         process = self._processes.get(message.number)
@@ -311,7 +302,7 @@ class Guest:
         if number is None or self.closed:
             return
         try:
-            self._relayed.said(line, number, data, fds)
+            self._lines.said(line, number, data, fds)
         except (Unsendable, OSError):  # too large for a message of ours, or no parcel
             self._loop.close_line(line)
 
@@ -321,7 +312,7 @@ class Guest:
             self._post(Closed(number))
 
     def born(self, process: Process) -> None:
-        number = self._numbers[process]
+        number = self._by_line[process.line]
         devices = process.cuda_visible_devices
         if devices is not None:  # anything, if the user has set it
             devices = readable(devices, MOST_OF_DEVICES)
@@ -335,14 +326,14 @@ class Guest:
         self._post(Failed(self._forget(process), readable(note)))
 
     def dying(self, process: Process) -> None:
-        self._post(Dying(self._numbers[process]))
+        self._post(Dying(self._by_line[process.line]))
 
     def exited(self, process: Process, end: End) -> None:
-        self._remove_inbox(self._ids[self._numbers[process]])
-        number = self._forget(process)
-        exited = Exited(number, end.status, list(end.stderr), end.oom)
-        news = partial(self._post, exited)
-        self._output.after(cast(LocalProcess, process).readers, news)
+        number = self._by_line[process.line]
+        life = self._processes[number].life
+        self._remove_inbox(life.actor_id + life.incarnation)
+        self._forget(process)
+        self._post(Exited(number, end.status, list(end.stderr), end.oom))
 
     def _remove_inbox(self, process_id: int) -> None:
         # The data plane's socket stays: that it refuses is how a dead owner is known.
@@ -351,9 +342,8 @@ class Guest:
         bury(self._directory, process_id)
 
     def _forget(self, process: Process) -> int:
-        number = self._numbers.pop(process)
-        del self._processes[number], self._ids[number]
-        self._by_line.pop(process.line, None)
+        number = self._by_line.pop(process.line)
+        del self._processes[number]
         return number
 
     # -- the end -------------------------------------------------------------
@@ -364,8 +354,6 @@ class Guest:
         if self.closed:
             return
         self.closed = True
-        self._relayed.clear()
-        self._output.clear()
         self._channel.close(why)
         if self._site is not None:
             for process in self._processes.values():
@@ -399,8 +387,8 @@ class Guest:
 class FromHome:
     """The channel's listener: hands its messages to the guest."""
 
-    def __init__(self, guest: Guest, stop: Callable[[str], None]) -> None:
-        """`stop`: have the agent end; it is told who wants that."""
+    def __init__(self, guest: Guest, stop: Callable[[], None]) -> None:
+        """`stop`: have the agent end."""
         self._guest = guest
         self._stop = stop
 
@@ -409,7 +397,7 @@ class FromHome:
         try:
             message = TO_GUEST.decode(data)
             if isinstance(message, Stop):
-                self._stop(message.by[:_MOST_OF_A_NAME] or "mooactor stop")
+                self._stop()
             elif isinstance(message, OF_A_MEMBER):  # that looks for a broker here
                 channel.close("this is a host, no broker")
                 self._guest.close()

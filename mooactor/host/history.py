@@ -1,59 +1,35 @@
 # SPDX-License-Identifier: MIT
 """The latest output of actors, and those who read it with ``mooactor logs``.
 
-A reader gets lines as its channel takes them: at most `_MOST_QUEUED` bytes wait in the
-channel, the rest waits here. Invariant: no line that a reader was to have is missing in
-silence. Those that were kept when it asked are all sent, before any later one. Of later
-ones the oldest make way once `_MOST_WAITING` bytes wait, and the reader is told how
-many, at that place.
+Invariant: no line that a reader was to have is missing in silence. Those that were kept
+when it asked are all sent, before any later one. Later ones are left out while
+`_MOST_QUEUED` bytes wait in its channel, and it is told how many, at that place.
 
 The output that is kept has a bound in lines and in bytes: a progress bar may be one
 line of 64 KiB after another. Of one actor the oldest lines make way, and of all actors
 those of the one that has been silent for longest.
-
-Lines come with the label, the pid and the host of their process, as they are shown.
-Actors without a name share a label, and one that is restarted has another pid; so
-neither tells how many actors have printed: `Printers` finds the actor of a line.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec.structs import astuple
 
 from mooactor.control.channel import Channel
-from mooactor.host.protocol import End, LeftOut, Line
-
-if TYPE_CHECKING:
-    from mooactor.host.home import Home
-    from mooactor.host.supervised import Supervised
-
+from mooactor.host.protocol import End, LeftOut, Line, Printer
 
 _MOST_LINES = 1000  # kept of one actor
 _MOST_OF_ONE = 1 << 23  # bytes of these
 _MOST_OF_ALL = 1 << 26
 _PER_LINE = 128  # bytes that each costs beside its text, about
 _MOST_ACTORS = 1000  # of which lines are kept: those that printed last
-_MOST_QUEUED = 1 << 22  # bytes in the channel of a reader
-_MOST_WAITING = 1 << 24  # and here, for one that is slow
-_MOST_AT_THE_END = 1 << 25  # in its channel, when the session ends
-_PAUSE_S = 0.05  # until a channel is looked at again
+_MOST_QUEUED = 1 << 24  # bytes in the channel of a reader
 
 
-class Printer(NamedTuple):
-    """A process that has printed. `actor` is the id of its actor as in ``mooactor
-    status``; empty if that is not known any more."""
-
-    label: str
-    pid: int
-    actor: str = ""
-    incarnation: int = 0
-
-
-# Of stdout (1) or stderr (2), the text, the host if it is not the home's own, and the
-# process that has printed it.
-_Line = tuple[int, bytes, str, Printer]
+# Of stdout (1) or stderr (2), the text, and the process that has printed it.
+_Line = tuple[int, bytes, Printer]
 
 
 def _cost(line: _Line) -> int:
@@ -64,63 +40,40 @@ class Reader:
     """One who asked for the lines of the actor of a name."""
 
     def __init__(self, name: str, channel: Channel, lines: Iterable[_Line]) -> None:
+        """`lines` are those that are kept: it gets them all."""
         self.name = name
         self.channel = channel
         self.follows = False  # those to come, too
-        self.over = False  # it has been sent everything
-        self._kept = deque(lines)  # goes first, and never makes way
-        self._waiting: deque[_Line] = deque()  # what came later
-        self._bytes = 0  # of the latter
-        self._left_out = 0  # before its first one
-        self._last: End | None = None
+        self.has_some = False
+        self._left_out = 0  # since the last one that it was sent
+        for line in lines:
+            self._post(*line)
 
-    def add(self, line: _Line) -> None:
-        """A new line."""
-        self._waiting.append(line)
-        self._bytes += _cost(line)
-        while self._bytes > _MOST_WAITING:
-            self._bytes -= _cost(self._waiting.popleft())
-            self._left_out += 1
+    def add(self, lines: Sequence[_Line]) -> None:
+        """New lines."""
+        if self.channel.queued > _MOST_QUEUED:
+            self._left_out += len(lines)
+            return
+        self._tell_of_gap()
+        for line in lines:
+            self._post(*line)
 
     def end(
         self, found: bool, label: str | None = None, why: str | None = None
     ) -> None:
-        """After what waits comes nothing but this."""
-        self.follows, self._last = False, End(found, label, why)
+        """Nothing comes after this."""
+        self.follows = False
+        self._tell_of_gap()
+        self.channel.post(End(found, label, why), patient=True)
 
-    def send(self, most: int | None = None) -> None:
-        """Post what the channel takes: until `most` bytes wait there."""
-        most = _MOST_QUEUED if most is None else most
-        while self._kept and self.channel.queued < most:
-            self._post(*self._kept.popleft())
-        while self._waiting and not self._kept and self.channel.queued < most:
-            self._tell_of_gap()
-            line = self._waiting.popleft()
-            self._bytes -= _cost(line)
-            self._post(*line)
-        if not self.waits and self._last is not None and not self.over:
-            self._tell_of_gap()
-            self.channel.post(self._last)
-            self.over = True
-
-    def drop(self) -> None:
-        """There is no time left for what still waits."""
-        self._left_out += len(self._kept) + len(self._waiting)
-        self._kept.clear()
-        self._waiting.clear()
-        self.send()
-
-    @property
-    def waits(self) -> bool:
-        return bool(self._kept or self._waiting)
-
-    def _post(self, number: int, text: bytes, host: str, printer: Printer) -> None:
+    def _post(self, number: int, text: bytes, printer: Printer) -> None:
+        self.has_some = True
         line = text.decode(errors="replace")
-        self.channel.post(Line(line, number, *printer, host))
+        self.channel.post(Line(line, number, *astuple(printer)), patient=True)
 
     def _tell_of_gap(self) -> None:
         if self._left_out:
-            self.channel.post(LeftOut(self._left_out))
+            self.channel.post(LeftOut(self._left_out), patient=True)
             self._left_out = 0
 
 
@@ -143,25 +96,16 @@ class _Kept:
 
 
 class History:
-    """The last lines that each actor has printed, also of those that are dead.
+    """The last lines that each actor has printed, also of those that are dead."""
 
-    Args:
-      later: calls a function after so many seconds.
-    """
-
-    def __init__(self, later: Callable[[float, Callable[[], None]], None]) -> None:
-        self._later = later
+    def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}  # in the order of their last lines
         self._bytes = 0
         self._readers: list[Reader] = []
-        self._sends_again = False
 
-    def add(
-        self, number: int, printer: Printer, lines: Iterable[bytes], host: str = ""
-    ) -> None:
-        """An actor has printed lines on its stdout (1) or stderr (2); `host`: if it is
-        another one than the home's."""
-        new, label = [(number, line, host, printer) for line in lines], printer.label
+    def add(self, number: int, printer: Printer, lines: Iterable[bytes]) -> None:
+        """A process has printed lines on its stdout (1) or stderr (2)."""
+        new, label = [(number, line, printer) for line in lines], printer.label
         kept = self._take(label) or _Kept()
         for line in new:
             kept.add(line)
@@ -170,9 +114,7 @@ class History:
         self._make_way()
         for reader in self._readers:
             if reader.follows and is_meant(label, reader.name):
-                for line in new:
-                    reader.add(line)
-                self._send(reader)
+                reader.add(new)
 
     def _take(self, label: str) -> _Kept | None:
         kept = self._kept.pop(label, None)
@@ -193,16 +135,11 @@ class History:
 
     def read(self, name: str, channel: Channel) -> Reader:
         """A reader with the lines of the actor of this name. Then either `Reader.end`
-        is called, or it follows; and `send`."""
+        is called, or it follows."""
         found = [kept for label, kept in self._kept.items() if is_meant(label, name)]
         reader = Reader(name, channel, [line for kept in found for line in kept.lines])
         self._readers.append(reader)
         return reader
-
-    def actors(self, name: str) -> set[str]:
-        """The ids of those of this name of which lines are kept."""
-        found = [kept for label, kept in self._kept.items() if is_meant(label, name)]
-        return {line[3].actor for kept in found for line in kept.lines} - {""}
 
     @property
     def followed(self) -> bool:
@@ -220,38 +157,14 @@ class History:
             name = reader.name
             others = any(is_meant(other, name) for other in rest)
             if reader.follows and is_meant(label, name) and not others:
-                end(reader, label, why)
-        self.send()
-
-    def send(self) -> None:
-        """Post to all readers what their channels take now, and the rest soon."""
-        for reader in self._readers:
-            self._send(reader)
-        self._readers = [reader for reader in self._readers if not reader.over]
-
-    def _send(self, reader: Reader) -> None:
-        reader.send()
-        if reader.waits and not self._sends_again:
-            self._sends_again = True
-            self._later(_PAUSE_S, self._send_again)
-
-    def _send_again(self) -> None:
-        self._sends_again = False
-        self.send()
+                reader.end(True, label, why)
 
     def close(self, why: str) -> None:
         """The session is over, `why` says how."""
         for reader in self._readers:
             if reader.follows:
-                end(reader, reader.name, why)
-            reader.send(_MOST_AT_THE_END)
-            reader.drop()
+                reader.end(True, reader.name, why)
         self._readers.clear()
-
-
-def end(reader: Reader, label: str, why: str) -> None:
-    """The last message to one who follows an actor."""
-    reader.end(True, label, why)
 
 
 def is_meant(label: str, name: str) -> bool:
@@ -259,37 +172,3 @@ def is_meant(label: str, name: str) -> bool:
     may have colons."""
     _, colon, named = label.partition(":")
     return label == name or (bool(colon) and named == name)
-
-
-_MOST_KNOWN = 4096  # processes; then those that print are looked for again
-
-
-class Printers:
-    """Those of one session."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._known: dict[tuple[str, int], tuple[Supervised, Printer]] = {}
-
-    def of(self, label: str, pid: int, host: str) -> Printer:
-        """The process with this pid on a host, "" being the home's own.
-
-        Its last lines come before its end does, so it is still an actor's then. A pid
-        may be given again, to another actor's process.
-        """
-        known = self._known.get((host, pid))
-        if known is not None and self._is_there(known[0], pid, host):
-            return known[1]
-        for actor in self._home.alive():
-            if self._is_there(actor, pid, host):
-                found = Printer(label, pid, f"{actor.id:016x}", actor.incarnation)
-                if len(self._known) >= _MOST_KNOWN:
-                    self._known.clear()
-                self._known[host, pid] = actor, found
-                return found
-        return Printer(label, pid)
-
-    def _is_there(self, actor: Supervised, pid: int, host: str) -> bool:
-        sites = self._home.sites
-        where = host or sites.here.host
-        return actor.pid == pid and sites.host_of(actor.id) == where

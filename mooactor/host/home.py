@@ -28,20 +28,19 @@ from mooactor.control.messages import Message
 from mooactor.host import leaving
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups, Masters
-from mooactor.host.leaving import HAS_ENDED, named
-from mooactor.host.lifetimes import Bonds, Lifetimes, Tombstones
+from mooactor.host.leaving import FAREWELL, named
+from mooactor.host.lifetimes import Lifetimes
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
 from mooactor.host.placement import NoPlace, reasons
-from mooactor.host.protocol import GroupFrame
+from mooactor.host.protocol import GroupFrame, Printer
 from mooactor.host.remote import RemoteSite
-from mooactor.host.requests import Requests
+from mooactor.host.requests import Requests, Surveys
 from mooactor.host.site import End, Process, is_full
 from mooactor.host.sites import Sites
 from mooactor.host.spawning import Placeless, Shelf
 from mooactor.host.supervised import Supervised, SupervisedState
-from mooactor.host.supervisors import Supervisors, Teams, explained
-from mooactor.host.watching import Surveys
+from mooactor.host.supervisors import Supervisors, explained
 from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import files
 from mooactor.process.deaths import bury
@@ -58,7 +57,7 @@ from mooactor.process.protocol import (
 from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
-    from mooactor.host.neighbors import Neighbors
+    from mooactor.host.namespaces import Namespace
 
 
 class Home:
@@ -80,9 +79,7 @@ class Home:
         self.config: Configure | None = None
         self.actors: dict[int, Supervised] = {}
         self.living: dict[int, Supervised] = {}  # those that are not over
-        self.tombstones = Tombstones(self)  # the others
         self.by_line: dict[Line, Supervised] = {}
-        self._by_process: dict[Process, Supervised] = {}
         self.names = Names(loop)
         self.masters = Masters(self)
         carry = partial(self.masters.take, sites.here)
@@ -93,15 +90,13 @@ class Home:
         self.surveys = Surveys(self)
         self._said: set[str] = set()  # of hosts, to the user
         self.ending = False
-        self.how_ended = ""  # in words, once it is `ending`
         self.on_configured: Callable[[Configure], None] | None = None
         # Hears of each actor that will not run again, after all that it has printed.
         self.on_over: Callable[[Supervised, ExitRecord], None] | None = None
         self.lifetimes = Lifetimes(self)
         self.supervisors = Supervisors(self)
-        self.teams, self.bonds = Teams(self), Bonds(self)
         # Other sessions of the namespace; set if this one has a namespace.
-        self.neighbors: Neighbors | None = None
+        self.namespace: Namespace | None = None
         self.requests = Requests(self)
         loop.watch_line(driver, self.requests)
         loop.watch(driver_process, partial(self._driver_died, driver_process))
@@ -127,21 +122,10 @@ class Home:
         )
         return named(argv, pid, self.sites.here.host)
 
-    def did(self, what: str = HAS_ENDED) -> str:
-        """That the session's program did so, in words for elsewhere."""
-        return f"{self.program} {what}"
-
-    def ends(self, how: str) -> None:
-        """The session ends; the first that says `how` is believed."""
-        self.ending = True
-        self.how_ended = self.how_ended or how
-
     def end(self, grace_s: float) -> None:
         """End the session, as its driver could."""
-        by = "mooactor stop"
-        self.tell_driver(Ended(by))
-        how = f"{by} ended it; its program is {self.program}"
-        self.lifetimes.shut_down(grace_s, how=how)
+        self.tell_driver(Ended("mooactor stop"))
+        self.lifetimes.shut_down(grace_s)
 
     def tell_driver(self, message: Message) -> None:
         """Send the driver news of the session itself."""
@@ -188,27 +172,26 @@ class Home:
         """An actor's process has closed its end, or the driver has: that is the end."""
         self.names.forget(line)
         self.requests.births.line_closed(line)
-        if self.neighbors is not None:
-            self.neighbors.line_closed(line)
+        if self.namespace is not None:
+            self.namespace.line_closed(line)
         for actor in self.living.values():
             actor.forget(line)
         self.whereabouts.line_closed(line)
         self.masters.line_closed(line)
         if line is self.driver:
-            self.ends(self.did())
+            self.ending = True
             self.lifetimes.kill_all()
         elif line in self.by_line and not self.by_line[line].ending:
             line.close()  # which a living process takes for the session's end
-            process = self.by_line[line].process
-            self.loop.later(GRACE_S, partial(self._without_line, process))
+            self.loop.later(GRACE_S, partial(self._without_line, line))
 
     def _driver_died(self, driver_process: int) -> None:
         self.loop.unwatch(driver_process)
         self.loop.close_line(self.driver)
 
-    def _without_line(self, process: Process | None) -> None:
+    def _without_line(self, line: Line) -> None:
         """A process has closed its lifeline, and still runs."""
-        actor = None if process is None else self._by_process.get(process)
+        actor = self.by_line.get(line)
         if actor is not None and actor.pid is not None and not actor.ending:
             self.sites.kill(actor)
 
@@ -282,7 +265,7 @@ class Home:
             return
         self.placeless.discard(actor)
         actor.begin(process)
-        self._by_process[process] = self.by_line[process.line] = actor
+        self.by_line[process.line] = actor
 
     def _life_of(self, actor: Supervised) -> Life:
         """The description of its next process, for that."""
@@ -366,7 +349,7 @@ class Home:
 
     def dying(self, process: Process) -> None:
         """It is dead, and about to be reaped."""
-        self._by_process[process].ending = True
+        self.by_line[process.line].ending = True
 
     def exited(self, process: Process, end: End) -> None:
         """It is gone."""
@@ -427,8 +410,7 @@ class Home:
 
     def passes_over(self, host: str, why: str) -> str:
         """A host cannot take part: the user is told once. The reason, with its name."""
-        if leaving.how_left(why) is not None:
-            why = f"host {host} {leaving.in_words(why)}"
+        why = f"host {host} has left" if why == FAREWELL else why
         named = why if why.startswith(f"host {host} ") else f"host {host}: {why}"
         self._say_once(f"{named}; actors start on other hosts, or wait")
         return named
@@ -448,14 +430,13 @@ class Home:
         """The agent of a learner group's place there has a frame for the master."""
         self.masters.take(site, message.place, message.frame)
 
-    def log(self, host: str, stream: int, prefix: bytes, lines: list[bytes]) -> None:
+    def log(self, stream: int, printer: Printer, lines: list[bytes]) -> None:
         """An actor has printed that on another host."""
-        self.logs.emit(stream, prefix, lines, host)
+        self.logs.emit(stream, printer, lines)
 
     def let_go(self, process: Process) -> Supervised:
         """Forget a process that never ran, or has ended."""
-        actor = self._by_process.pop(process)
-        self.by_line.pop(process.line, None)
+        actor = self.by_line.pop(process.line)
         actor.process = None
         return actor
 
@@ -480,15 +461,15 @@ class Home:
             gently=record.stopped,
             spare=self.supervisors.hold(actor) if sequel.back else (),
         )
-        linked = self.bonds.led_to(actor, record)
+        linked = self.lifetimes.led_to(actor, record)
         if sequel.back:
             actor.incarnation += 1
             actor.state = SupervisedState.WAITING
         else:
-            self.tombstones.add(actor)
+            self.lifetimes.bury(actor)
             if self.on_over is not None:
                 self.on_over(actor, record)
-        self.bonds.spread(actor, record, linked)
+        self.lifetimes.spread(actor, record, linked)
         self.supervisors.carry_out(actor, record, sequel)
         self.lifetimes.settle(actor)
 

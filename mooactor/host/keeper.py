@@ -27,7 +27,7 @@ from mooactor.host import leftovers
 from mooactor.host.agent import kill_children
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome, Guest
-from mooactor.host.leaving import farewell
+from mooactor.host.leaving import FAREWELL
 from mooactor.host.members import Row, versions
 from mooactor.host.membership import Membership
 from mooactor.host.reaper import Reaper
@@ -61,12 +61,11 @@ class Keeper:
         joined: Callable[[str], None],
         lost: Callable[[str, str], None],
         hopeless: Callable[[str, str], None],
-        stop: Callable[[str], None],
+        stop: Callable[[], None],
     ) -> None:
         """`say` puts a line into the log; `joined` is told a broker's address, `lost`
         why there is none, or none any more, and `hopeless` why it refuses this host, if
-        that will not change by itself; it is tried again. `stop` has the command end,
-        for somebody who is named.
+        that will not change by itself; it is tried again. `stop` has the command end.
 
         Raises:
           OSError: there is no address to listen on, or no /proc.
@@ -188,12 +187,11 @@ class Keeper:
         while self._reports:
             self._say(self._reports.popleft())
 
-    def close(self, how: str = "") -> None:
-        """End all sessions here, and leave nothing. The others are told `how` this host
-        was ended."""
-        self._membership.close(farewell(how))
+    def close(self) -> None:
+        """End all sessions here, and leave nothing."""
+        self._membership.close()
         for guest in list(self._guests):
-            guest.close(farewell(how))
+            guest.close(FAREWELL)
         self.node.close()
         kill_children()  # the janitor, too; nobody puts anything anywhere after that
         for guest in self._untidy:

@@ -10,8 +10,8 @@ Invariants:
   again are free. The children of a supervisor that comes back are not gone: none of
   them has a process then.
 * An actor whose end was requested is never restarted, in any state.
-* An actor that ends because its session does has that as its cause, and how the session
-  came to its end, whoever asks the actor to stop. `moo.stop` before that, and
+* An actor that ends because its session does has that as its cause, whoever asks the
+  actor to stop. `moo.stop` before that, and
   `moo.kill`, stay what they are.
 * A process that waits for an end is told when neither the actor nor what it owned will
   run again.
@@ -26,7 +26,7 @@ Invariants of links, which `moo.link` makes:
 * An end is normal if the actor was stopped or exited with code 0. The end of the
   session spreads nothing.
 
-Of actors that will not run again, `Tombstones` keeps the records of their ends. A
+Of actors that will not run again, the records of their ends are kept. A
 restarted supervisor finds its children's records, so these stay while they are in its
 books; and while somebody waits for the end of what an actor owned, so does that actor.
 Of the others the oldest go, and are as if they had never been.
@@ -35,19 +35,20 @@ Of the others the oldest go, and are as if they had never been.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from mooactor.errors import Kind
-from mooactor.host.eventloop import Line
 from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord, Unwanted
-from mooactor.process.protocol import Link, Request, Stop, Unlink
+from mooactor.process.protocol import Stop
 from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
+
+_MOST = 1 << 14  # that will not run again, and are known
 
 
 class Lifetimes:
@@ -55,9 +56,8 @@ class Lifetimes:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._given_up: set[int] = (
-            set()
-        )  # actors for which the session's end has no time
+        self._given_up: set[int] = set()  # actors that the session's end does not await
+        self._dead: deque[Supervised] = deque()  # about in the order of their ends
 
     def kill(self, actor: Supervised, why: Unwanted = "killed") -> None:
         """End it now, in any state; it is not restarted."""
@@ -89,9 +89,7 @@ class Lifetimes:
 
     def of_session(self) -> ExitRecord:
         """The record of those that end with the session."""
-        home = self._home
-        how = home.how_ended or home.did()
-        return ExitRecord("owner", note=home.program, ended=how)
+        return ExitRecord("owner", note=self._home.program, ended=True)
 
     def fell(self, actor: Supervised, record: ExitRecord) -> None:
         """End its process now, if it has one, for the reason in the record. That is a
@@ -160,14 +158,12 @@ class Lifetimes:
                 self._home.start(owner)
             owner = owner.owner
 
-    def shut_down(
-        self, grace_s: float, given_up: Sequence[int] = (), *, how: str
-    ) -> None:
+    def shut_down(self, grace_s: float, given_up: Sequence[int] = ()) -> None:
         """Ask every actor to stop. Those that still run after the grace are killed, and
         those in `given_up` as soon as the others have ended. A second call shortens the
-        grace. `how` says to others what has ended the session."""
+        grace."""
         home = self._home
-        home.ends(how)
+        home.ending = True
         self._given_up.update(given_up)
         for actor in reversed(home.alive()):
             member = actor.member
@@ -186,35 +182,7 @@ class Lifetimes:
         for actor in self._home.alive():
             self.kill(actor, "session")
 
-
-class Bonds:
-    """The links of a session's actors."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    def operations(self) -> dict[type[Request], Callable[[Line, Any, list[int]], None]]:
-        """The requests of any process."""
-        return {Link: self._link, Unlink: self._unlink}
-
-    def _link(self, line: Line, request: Link, fds: list[int]) -> None:
-        pair = self._pair(request)
-        over = [i for i, actor in enumerate(pair) if actor is None or actor.over]
-        one, other = pair
-        if not over and one is not None and other is not None and one is not other:
-            one.bonds.add(other)
-            other.bonds.add(one)
-        self._home.loop.reply(line, request.rid, over[0] if over else None)
-
-    def _unlink(self, line: Line, request: Unlink, fds: list[int]) -> None:
-        one, other = self._pair(request)
-        if one is not None and other is not None:
-            one.bonds.discard(other)
-            other.bonds.discard(one)
-        self._home.loop.reply(line, request.rid, True)
-
-    def _pair(self, request: Link | Unlink) -> list[Supervised | None]:
-        return [self._home.actor_of(one) for one in (request.id, request.other)]
+    # -- links ----------------------------------------------------------------
 
     def led_to(self, actor: Supervised, record: ExitRecord) -> list[Supervised]:
         """The actors to which this end of its process spreads: all that are linked with
@@ -237,30 +205,11 @@ class Bonds:
         it was not over yet."""
         for other in others:
             fate = ExitRecord.follows("link", actor.label, record)
-            self._home.lifetimes.fell(other, fate)
+            self.fell(other, fate)
 
-    def drop(self, actor: Supervised) -> None:
-        """It is over: so are its links."""
-        for other in actor.bonds:
-            other.bonds.discard(actor)
-        actor.bonds.clear()
+    # -- those that will not run again ---------------------------------------
 
-
-def _is_normal(record: ExitRecord) -> bool:
-    return record.kind == "stopped" or (record.kind == "exit" and not record.exitcode)
-
-
-_MOST = 1 << 14
-
-
-class Tombstones:
-    """Those of one session."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._dead: deque[Supervised] = deque()  # about in the order of their ends
-
-    def add(self, actor: Supervised) -> None:
+    def bury(self, actor: Supervised) -> None:
         """It will not run again: drop what only a living one needs, and its names."""
         home = self._home
         payload, snapshot = actor.payload, actor.snapshot
@@ -269,18 +218,21 @@ class Tombstones:
         home.sites.unplace([actor.id])
         home.whereabouts.forget(actor)
         home.names.free(actor)
-        home.bonds.drop(actor)
+        for other in actor.bonds:
+            other.bonds.discard(actor)
+        actor.bonds.clear()
         home.shelf.drop(payload)
         home.shelf.drop(snapshot)
-        home.lifetimes.release(actor)
+        self.release(actor)
         self._dead.append(actor)
-        self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
         # Two at most, for those that cannot go now are looked at again and again.
         for _ in range(min(2, len(self._dead) - _MOST)):
             oldest = self._dead.popleft()
             if oldest.gone and oldest.member is None:
-                del self._home.actors[oldest.id]
+                del home.actors[oldest.id]
             else:
                 self._dead.append(oldest)
+
+
+def _is_normal(record: ExitRecord) -> bool:
+    return record.kind == "stopped" or (record.kind == "exit" and not record.exitcode)

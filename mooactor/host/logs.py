@@ -19,15 +19,18 @@ import io
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.output import LineReader
+from mooactor.host.protocol import Printer
 from mooactor.host.terminal import Terminal, lost
 from mooactor.process.protocol import Configure, Log
 
+if TYPE_CHECKING:
+    from mooactor.host.relays import OutputRelay
+
 _MOST_LOGS = 1 << 24  # bytes for a driver that shows them itself
-_MOST_DIGITS = 18  # of a pid: no more are read
 _RETRY_S = 0.05
 _RELIEF_S = 0.02
 _RELIEF_SHARE = 0.05  # of the agent's time, for actors that print to a stalled terminal
@@ -42,26 +45,8 @@ def prefix_of(label: str, pid: int, host: str = "") -> bytes:
     return f"({label} pid={pid}{where}) ".encode(errors="replace")
 
 
-def _label_and_pid(prefix: bytes, host: str) -> tuple[str, int]:
-    """Those in a `prefix_of`. Labels and names of hosts may have anything in them, so
-    what follows the pid is cut off first. 0: it is none."""
-    where = f" host={host}" if host else ""
-    text = prefix.decode(errors="replace").removesuffix(f"{where}) ")
-    label, found, pid = text.rpartition(" pid=")
-    if not found or not (pid.isascii() and pid.isdigit()):
-        return text, 0
-    return label[1:], int(pid[:_MOST_DIGITS])
-
-
-class Output(Protocol):
-    """Where the output of a site's processes goes."""
-
-    def begin(self, number: int, fd: int, prefix: bytes) -> LineReader:
-        """Relay the output of `fd` from here on, an actor's stdout (1) or stderr (2),
-        with `prefix` in front of each line."""
-
-    def end(self, reader: LineReader) -> None:
-        """Its writer is dead: read the rest, and close."""
+#: Where the output of a site's processes goes.
+Output: TypeAlias = "Logs | OutputRelay"
 
 
 class Logs:
@@ -74,34 +59,35 @@ class Logs:
         stdout = Terminal(1, on_failure=self._stdout_failed)
         self._streams = {1: _Stream(loop, stdout), 2: _Stream(loop, Terminal(2))}
         self._dropped = 0  # lines for the lifeline
-        #: Hears of all lines, with their actor's label and pid, before they are shown,
-        #: and of the host that `emit` is told.
-        self.history: Callable[[int, str, int, list[bytes], str], None] | None = None
+        #: Hears of all lines, before they are shown.
+        self.history: Callable[[int, Printer, list[bytes]], None] | None = None
 
     def configure(self, config: Configure) -> None:
         """Set whether the driver wants lines, and by which way."""
         self._config = config
 
-    def begin(self, number: int, fd: int, prefix: bytes) -> LineReader:
-        emit = partial(self.emit, number, prefix)
+    def begin(self, number: int, fd: int, printer: Printer) -> LineReader:
+        """Relay the output of `fd` from here on, a process's stdout (1) or stderr
+        (2)."""
+        emit = partial(self.emit, number, printer)
         reader = LineReader(fd, emit, self._loop.later)
         self._streams[number].watch(reader)
         return reader
 
     def end(self, reader: LineReader) -> None:
+        """Its writer is dead: read the rest, and close."""
         for stream in self._streams.values():
             stream.unwatch(reader)
         reader.finish()
 
-    def emit(
-        self, number: int, prefix: bytes, lines: list[bytes], host: str = ""
-    ) -> None:
-        """Show lines of an actor's; `host`: if it is another one."""
+    def emit(self, number: int, printer: Printer, lines: list[bytes]) -> None:
+        """Show lines of an actor's."""
         if self.history is not None:
-            self.history(number, *_label_and_pid(prefix, host), lines, host)
+            self.history(number, printer, lines)
         assert self._config is not None
         if not self._config.forward_logs:
             return
+        prefix = prefix_of(printer.label, printer.pid, printer.host)
         if self._config.logs_by_lifeline:
             for line in lines:
                 self._send(number, (prefix + line).decode(errors="replace"))

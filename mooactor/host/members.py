@@ -124,24 +124,18 @@ class Watch(Message):
 
 
 class StandBy(Message):
-    """The sender is a second broker at that address. Members are told of it, `Brokers`,
-    and announce themselves to it as well."""
+    """The sender is a second broker at that address. The answer is `Brokers`, as
+    members are told, who announce themselves to it as well."""
 
     address: Name
 
 
-class ListBrokers(Message):
-    """Answered by `Peers`."""
-
-
 class Stop(Message):
-    """End, as somebody wants who is named: a broker with its stand-bys, a host, or the
+    """End: a broker with its stand-bys and the one that it stands by, a host, or the
     session of a home. There is no answer."""
 
-    by: Text = ""
 
-
-OF_A_MEMBER = (Announce, Still, ListMembers, Watch, StandBy, ListBrokers)
+OF_A_MEMBER = (Announce, Still, ListMembers, Watch, StandBy)
 TO_BROKER: Decoder[Message] = Decoder(*OF_A_MEMBER, Stop)
 
 
@@ -198,20 +192,6 @@ class Brokers(Message):
     addresses: _Addresses
 
 
-class Peer(msgspec.Struct):
-    """Another broker. `id`: of its node; empty if it was not heard of."""
-
-    address: Name
-    id: Name = ""
-
-
-class Peers(Message):
-    """The other brokers of the cluster. `first`: None if this one is no stand-by."""
-
-    first: Peer | None = None
-    standbys: Annotated[list[Peer], Meta(max_length=64)] = []
-
-
 FROM_BROKER: Decoder[Message] = Decoder(
     Joined,
     Refusal,
@@ -221,7 +201,6 @@ FROM_BROKER: Decoder[Message] = Decoder(
     Changed,
     Gone,
     Brokers,
-    Peers,
     Stop,
 )
 

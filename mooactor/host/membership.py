@@ -26,7 +26,6 @@ from typing import Any
 from mooactor.control.node import Node
 from mooactor.host.addresses import is_reachable
 from mooactor.host.brokerlink import BrokerLink
-from mooactor.host.leaving import farewell
 from mooactor.host.members import Row
 from mooactor.times import MEMBER_BEAT_S
 
@@ -107,11 +106,11 @@ class Membership:
             self._changed = True
             self.later(TOGETHER_S, self._announce_changes)
 
-    def close(self, why: str = farewell()) -> None:
-        """Leave: the brokers learn of it at once, and the others `why` from them."""
+    def close(self) -> None:
+        """Leave: the brokers learn of it at once, and the others from them."""
         self.closed = True
         for link in self._links.values():
-            link.close(why)
+            link.close()
         self._links.clear()
 
     def _announce_changes(self) -> None:

@@ -24,15 +24,16 @@ import signal
 import socket
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Malformed, Message
-from mooactor.host import zygote
+from mooactor.host import resources, zygote
 from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.output import LineReader
 from mooactor.host.zygote import (
     NEWS,
     Birth,
@@ -44,8 +45,11 @@ from mooactor.host.zygote import (
     SpareUsed,
     Unborn,
 )
-from mooactor.process.protocol import Life
+from mooactor.process.protocol import Life, unpacked
 from mooactor.process.system import kill_group
+
+if TYPE_CHECKING:
+    from mooactor.host.site import Site
 
 _MOST_TRIES = 3
 _PROGRAM = (
@@ -54,32 +58,34 @@ _PROGRAM = (
 )
 
 
-class Child(msgspec.Struct, eq=False):
-    """One process of an actor's, from the request for it until it is reaped."""
+class LocalProcess(msgspec.Struct, eq=False):
+    """A process of this host; see `site.Process`."""
 
     number: int
     life: Life
     parcels: list[int]  # descriptors that it gets beside its own
-    lifeline: Lifeline
+    line: Lifeline
     stdout: int
     stderr: int
     theirs: list[int] = []
     pid: int | None = None
     tries: int = 0
+    readers: tuple[LineReader, ...] = ()  # which have the outputs, once it is born
+
+    @property
+    def cores(self) -> list[int]:
+        return list(self.life.cores)
+
+    @property
+    def cuda_visible_devices(self) -> str | None:
+        return resources.set_for(unpacked(self.life.env))
 
     def close(self) -> None:
         """Close the agent's ends."""
-        self.lifeline.close()
-        os.close(self.stdout)
-        os.close(self.stderr)
-
-
-class Family(Protocol):
-    """The receiver of a nursery's news."""
-
-    def born(self, child: Child) -> None: ...
-    def lost(self, child: Child) -> None: ...
-    def failed(self, child: Child, note: str) -> None: ...
+        self.line.close()
+        if not self.readers:
+            os.close(self.stdout)
+            os.close(self.stderr)
 
 
 class Nursery:
@@ -100,8 +106,8 @@ class Nursery:
         self._python = python
         self._cwd = cwd
         self._environment = environment or {}
-        self.family: Family | None = None  # set before the first request
-        self._unborn: dict[int, Child] = {}
+        self.family: Site | None = None  # set before the first request
+        self._unborn: dict[int, LocalProcess] = {}
         self._numbers = 0
         self._config: Prepare | None = None
         self._modules: list[str] = []
@@ -117,7 +123,7 @@ class Nursery:
         self.closed = False
 
     @property
-    def _news(self) -> Family:
+    def _news(self) -> Site:
         assert self.family is not None
         return self.family
 
@@ -213,26 +219,26 @@ class Nursery:
 
     # -- births ------------------------------------------------------------
 
-    def ask(self, life: Life, parcels: list[int], tries: int = 0) -> Child:
+    def ask(self, life: Life, parcels: list[int], tries: int = 0) -> LocalProcess:
         """Ask for a process. It gets duplicates of the parcels' descriptors.
 
         Raises:
           OSError: there is no descriptor left for it, or no zygote.
         """
-        child = self._conceive(life, parcels)
-        child.tries = tries + 1
+        process = self._conceive(life, parcels)
+        process.tries = tries + 1
         try:
-            self._request(child)
+            self._request(process)
         except BaseException:
-            child.close()
+            process.close()
             raise
         finally:
-            for fd in child.theirs:
+            for fd in process.theirs:
                 os.close(fd)
-            child.theirs.clear()
-        return child
+            process.theirs.clear()
+        return process
 
-    def _conceive(self, life: Life, parcels: list[int]) -> Child:
+    def _conceive(self, life: Life, parcels: list[int]) -> LocalProcess:
         self._numbers += 1
         opened: list[int] = []
         try:
@@ -249,24 +255,24 @@ class Nursery:
             os.set_blocking(fd, False)
         lifeline = Lifeline(socket.socket(fileno=line))
         ends = [their_line, their_out, their_err]
-        return Child(self._numbers, life, parcels, lifeline, out, err, ends)
+        return LocalProcess(self._numbers, life, parcels, lifeline, out, err, ends)
 
-    def _request(self, child: Child) -> None:
+    def _request(self, process: LocalProcess) -> None:
         if self._line is None and (error := self._exec_again()):
             raise OSError(f"the zygote died, and no other one can be started: {error}")
-        message = Birth(child.number, child.life)
-        fds = [*child.theirs, *child.parcels]
+        message = Birth(process.number, process.life)
+        fds = [*process.theirs, *process.parcels]
         if self._spare is None:
             self._tell(message, fds)
         else:
             self._loop.post(self._spare, message, fds)
-            self._becoming[self._spare], self._spare = child.number, None
+            self._becoming[self._spare], self._spare = process.number, None
             self._tell(SpareUsed())
-        self._unborn[child.number] = child
+        self._unborn[process.number] = process
 
-    def disown(self, child: Child) -> None:
+    def disown(self, process: LocalProcess) -> None:
         """It is not wanted any more, and has no pid yet."""
-        self._unborn.pop(child.number, None)
+        self._unborn.pop(process.number, None)
 
     # -- messages of the zygote --------------------------------------------
 
@@ -280,9 +286,9 @@ class Nursery:
         if isinstance(message, Born):
             self._born(message)
         elif isinstance(message, Unborn):
-            child = self._unborn.pop(message.number, None)
-            if child is not None:
-                self._news.failed(child, message.note)
+            process = self._unborn.pop(message.number, None)
+            if process is not None:
+                self._news.failed(process, message.note)
         elif isinstance(message, Done):
             why = "the process that should have forked it was killed"
             self._end_of(message.numbers, why)
@@ -295,25 +301,25 @@ class Nursery:
 
     def _born(self, message: Born) -> None:
         self._deaths = 0
-        child = self._unborn.pop(message.number, None)
-        if child is None:
+        process = self._unborn.pop(message.number, None)
+        if process is None:
             kill_group(message.pid)  # disowned; reaped when it is the agent's child
             return
-        child.pid = message.pid
-        self._news.born(child)
+        process.pid = message.pid
+        self._news.born(process)
 
     def _end_of(self, numbers: Iterable[int], why: str) -> None:
         """Those of them that are unborn now will not be born."""
         for number in numbers:
-            child = self._unborn.pop(number, None)
-            if child is not None:
-                self._lost(child, why)
+            process = self._unborn.pop(number, None)
+            if process is not None:
+                self._lost(process, why)
 
-    def _lost(self, child: Child, why: str) -> None:
-        if child.tries < _MOST_TRIES:
-            self._news.lost(child)
+    def _lost(self, process: LocalProcess, why: str) -> None:
+        if process.tries < _MOST_TRIES:
+            self._news.lost(process)
         else:
-            self._news.failed(child, why)
+            self._news.failed(process, why)
 
     def line_closed(self, line: Line) -> None:
         """The zygote is dead, and so is every process in between of its making; or one

@@ -12,14 +12,13 @@ Invariants:
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from mooactor.host import resources
-from mooactor.process.needs import ROUNDING, Amount, Needs
+from mooactor.process.needs import Amount, Needs
 
 _MOST_REASONS = 3  # of hosts that have refused
 
@@ -48,10 +47,9 @@ def choose(
     needs: Needs,
     count: int = 1,
     refused: Container[str] = (),
-    gone: str = "",
 ) -> list[Candidate]:
     """A host for each of `count` actors with the same needs; none of those that have
-    `refused` them. `gone`: what has become of the one that is named, if it was there.
+    `refused` them.
 
     Raises:
       NoPlace: there is none for at least one of them. It says nothing of those that
@@ -59,7 +57,7 @@ def choose(
     """
     suitable = [one for one in candidates if _suits(one, needs)]
     if not suitable:
-        raise NoPlace(_nowhere(candidates, needs, gone))
+        raise NoPlace(_nowhere(candidates, needs))
     possible = [one for one in suitable if one.name not in refused]
     if not possible:
         raise NoPlace
@@ -68,7 +66,10 @@ def choose(
     for number in range(count):
         room = [one for one in rest if _has_room(one, needs.amount)]
         if not room:
-            raise NoPlace(_too_few(suitable, possible, needs, number, count))
+            free = "; ".join(
+                free_on(x.name, x.free, needs.amount, x.shares) for x in possible
+            )
+            raise NoPlace(lacks(needs, free, number, count))
         best = min(room, key=_packed if needs.pack else _spread)
         best.free -= needs.amount
         if best.shares is not None:
@@ -108,13 +109,13 @@ def _packed(one: Candidate) -> tuple[Any, ...]:
     return (left <= 0, left, not one.here, one.name)
 
 
-def _nowhere(candidates: Sequence[Candidate], needs: Needs, gone: str) -> str:
+def _nowhere(candidates: Sequence[Candidate], needs: Needs) -> str:
     names = _listed(one.name for one in candidates)
     if needs.host and all(one.name != needs.host for one in candidates):
-        if gone:
-            again = "start `mooactor host` there again"
-            return f"host {needs.host!r} {gone}: {again}; the session has {names} now"
-        return f"there is no host {needs.host!r} in this session; it has {names}"
+        return (
+            f"there is no host {needs.host!r} in this session; it has {names}: start "
+            "`mooactor host` there, or name another one"
+        )
     exists = "; ".join(_described(one) for one in candidates)
     where = f"on host {needs.host!r}" if needs.host else "on any host"
     remedy = _remedy(candidates, needs)
@@ -129,53 +130,6 @@ def _remedy(candidates: Sequence[Candidate], needs: Needs) -> str:
     what = f"host {needs.host!r}" if needs.host else "a host"
     options = " ".join(f"--label {key}={value}" for key, value in needs.labels.items())
     return f"start {what} with `{options}`"
-
-
-def _too_few(
-    suitable: Sequence[Candidate],
-    possible: Sequence[Candidate],
-    needs: Needs,
-    placed: int,
-    count: int,
-) -> str:
-    """Why only so many of them have a place: for what is reserved, or for ever."""
-    asked = needs.amount
-    room = sum(_most(one, asked, count) for one in suitable)
-    if room < count:
-        return _never(suitable, needs, room, count)
-    free = "; ".join(free_on(x.name, x.free, asked, x.shares) for x in possible)
-    return lacks(needs, free, placed, count)
-
-
-def _most(one: Candidate, amount: Amount, enough: int) -> int:
-    """How many such actors have room on the host while nothing else is reserved there,
-    up to `enough`."""
-    asked = amount if one.strict else Amount(gpus=amount.gpus)
-    has = one.total
-    room = [_times(has.cpus, asked.cpus), _times(has.memory, asked.memory)]
-    if 0 < asked.gpus < 1:  # each is of one GPU
-        room.append(int(has.gpus) * _times(1.0, asked.gpus))
-    else:
-        room.append(_times(has.gpus, asked.gpus))
-    return int(min(*room, enough))
-
-
-def _times(has: float, asked: float) -> float:
-    return (has + ROUNDING) // asked if asked else math.inf
-
-
-def _never(suitable: Sequence[Candidate], needs: Needs, room: int, count: int) -> str:
-    exists = "; ".join(_described(one) for one in suitable)
-    where = f"host {suitable[0].name!r} has"
-    if len(suitable) > 1:
-        which = "all hosts with these labels" if needs.labels else "all hosts"
-        where = f"{which} together have"
-    more = not needs.host and suitable[0].strict  # else there is no other host
-    return (
-        f"{needs} for each of {count} actors can never be had: {where} room for {room} "
-        f"of them, even while nothing is reserved there; there is {exists}: ask for "
-        f"less{', or start another host' * more}"
-    )
 
 
 def free_on(

@@ -47,12 +47,21 @@ _Tail = Annotated[
     list[Annotated[str, Meta(max_length=1 << 12)]], Meta(max_length=TAIL_LINES)
 ]
 _ActorName = Annotated[str, Meta(max_length=1000)]  # see `process.checks`
-MOST_OF_AN_END = 1 << 13
-_End = Annotated[str, Meta(max_length=MOST_OF_AN_END)]
 
 
 class Refused(Exception):
     """A request that cannot be done; its text is the reason."""
+
+
+class Printer(msgspec.Struct, frozen=True):
+    """A process that prints: the label of its actor, its pid, the id of its actor as in
+    ``mooactor status``, and its host, if that is not the home's own."""
+
+    label: Text
+    pid: _Pid
+    id: Name = ""
+    incarnation: Incarnation = 0
+    host: Name = ""
 
 
 # -- the home of a session and its guests on other hosts -------------------
@@ -213,7 +222,7 @@ class Printed(Message):
     """Lines of one process, joined by newlines, of its stdout (1) or stderr (2)."""
 
     stream: Stream
-    prefix: Annotated[bytes, Meta(max_length=1 << 19)]  # a label, and a few words
+    printer: Printer
     lines: Annotated[bytes, Meta(max_length=MOST_OF_LINES)]
 
     def __post_init__(self) -> None:
@@ -259,15 +268,15 @@ TO_HOME: Decoder[Any] = Decoder(
 
 
 class AskNames(Message):
-    """Tell the names of now, and each change. `host`: the asker's; where its home
-    listens, the channel itself tells."""
+    """Tell the names of now, and each change: the first message of both sides. `host`:
+    the asker's."""
 
     host: Name
     namespace: _ActorName
 
 
 class Poll(Message):
-    """Who has that name, or that actor? Answered by `Answer`; see `neighbors`."""
+    """Who has that name, or that actor? Answered by `Answer`; see `namespaces`."""
 
     number: Id
     name: _ActorName | None = None
@@ -322,11 +331,12 @@ class Said(Message):
 class Over(Message):
     """The answerer's session has ended; the channel does, too."""
 
-    program: _End
-    how: _End
+    program: Text
 
 
-TO_ASKER: Decoder[Any] = Decoder(Named, Freed, AllNamed, Answer, Said, Over)
+TO_NEIGHBOR: Decoder[Any] = Decoder(
+    AskNames, Poll, Ask, LineClosed, Named, Freed, AllNamed, Answer, Said, Over
+)
 
 
 # -- commands --------------------------------------------------------------
@@ -337,9 +347,9 @@ class Status(Message):
 
 
 class Logs(Message):
-    """Lines of the actor of that name. Answered by `Meant`, then a `Line` for each,
-    with `LeftOut` where a slow reader does not get some, then `End`. With `follow` that
-    comes once no actor of this name will run again."""
+    """Lines of the actor of that name. Answered by a `Line` for each, with `LeftOut`
+    where a slow reader does not get some, then `End`. With `follow` that comes once no
+    actor of this name will run again."""
 
     name: Text
     follow: bool = False
@@ -361,15 +371,8 @@ class SessionStatus(Message):
     actors: Annotated[list[StatusRow], Meta(max_length=1 << 16)]
 
 
-class Meant(Message):
-    """The ids of two of the actors of this name, or of as many as there are."""
-
-    actors: Annotated[list[Name], Meta(max_length=2)]
-
-
 class Line(Message):
-    """A line of stdout (1) or stderr (2), and the process that has printed it; see
-    `history.Printer`. `host`: if that is another one than the home's."""
+    """A line of stdout (1) or stderr (2), and the `Printer` of it."""
 
     line: Annotated[str, Meta(max_length=1 << 18)]
     stream: Stream
@@ -395,6 +398,5 @@ class End(Message):
     why: Text | None = None
 
 
-OF_A_NEIGHBOR = (AskNames, Poll, Ask, LineClosed)
-TO_DESK: Decoder[Any] = Decoder(Status, Logs, Stop, *OF_A_NEIGHBOR)
-TO_COMMAND: Decoder[Any] = Decoder(SessionStatus, Meant, Line, LeftOut, End)
+TO_DESK: Decoder[Any] = Decoder(Status, Logs, Stop, AskNames)
+TO_COMMAND: Decoder[Any] = Decoder(SessionStatus, Line, LeftOut, End)

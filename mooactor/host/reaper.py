@@ -8,34 +8,21 @@ too, and whoever acts on that must not wait for the pid again, or kill it.
 
 The kernel counts its kills for lack of memory, in the control group of this process,
 and does not tell whom it has killed: a process that it kills for memory dies of SIGKILL
-like any other. So the question is whether there was a kill about then. Invariants:
-
-* A kill counts for one question, and for `_FRESH_S` after the kernel's notice of it, or
-  a little longer: not for a process that is killed days later.
-* Where the kernel gives no notice, the kills since the last question count. It does for
-  control groups of version 2, and only those have the file.
-* Notices wake the agent at most twice in `_FRESH_S`, and nothing else here does.
+like any other. So the question is whether there was a kill since the last death. A kill
+counts once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
 import signal
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from mooactor.host.eventloop import EventLoop
 
-
-class Parent(Protocol):
-    """A site, as the reaper sees it; see `site.Site`."""
-
-    def read_births(self) -> None: ...
-    def dying(self, pid: int) -> bool: ...
-    def zygote_reaped(self, pid: int, status: int) -> bool: ...
-    def reaped(self, pid: int, status: int, oom: bool) -> None: ...
+if TYPE_CHECKING:
+    from mooactor.host.site import Site
 
 
 class Reaper:
@@ -43,19 +30,19 @@ class Reaper:
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
-        self._parents: list[Parent] = []
-        self._oom_kills = OomKills(loop, path_of_own_group())
+        self._parents: list[Site] = []
+        self._oom_kills = OomKills(path_of_own_group())
         # The signal's number is written to the pipe, which wakes the loop up.
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         loop.watch(read, partial(self._children_died, read))
 
-    def add(self, parent: Parent) -> None:
+    def add(self, parent: Site) -> None:
         """From here on children may be its own."""
         self._parents.append(parent)
 
-    def remove(self, parent: Parent) -> None:
+    def remove(self, parent: Site) -> None:
         """Its children are nobody's now; does nothing if it was removed."""
         if parent in self._parents:
             self._parents.remove(parent)
@@ -68,7 +55,7 @@ class Reaper:
 
     def reap(self) -> None:
         """Reap all children that are dead, and tell their parents."""
-        dead, killed = [], False
+        dead = []
         while (pid := _dead_child()) is not None:
             for parent in self._parents:
                 # `born` was sent before the kernel knew of this child.
@@ -78,11 +65,10 @@ class Reaper:
                 _, status = os.waitpid(pid, 0)
             except ChildProcessError:
                 continue  # a zygote, reaped when its line ended just now
-            killed |= bool(owners) and status == signal.SIGKILL
             for owner in owners:
                 if not owner.zygote_reaped(pid, status):
                     dead.append((owner, pid, status))
-        oom = killed and self._oom_kills.happened()
+        oom = bool(dead) and self._oom_kills.happened()
         with self._loop.together():
             for owner, pid, status in dead:
                 owner.reaped(pid, status, oom)
@@ -104,8 +90,6 @@ def _read(pipe: int) -> bytes:
         return b""
 
 
-# A killed process gives its memory back, some GB in a second, before its death is told.
-_FRESH_S = 5.0
 _KEY = b"oom_kill "
 _MOST = 4096  # bytes of the file, which has some short lines
 
@@ -113,68 +97,25 @@ _MOST = 4096  # bytes of the file, which has some short lines
 class OomKills:
     """Those that a file counts: the ``memory.events`` of a control group."""
 
-    def __init__(self, loop: EventLoop, path: str | None) -> None:
+    def __init__(self, path: str | None) -> None:
         """`path`: None, or that of a file that cannot be read, counts none."""
-        self._loop = loop
-        self._fd = -1
-        if path is not None:
-            with contextlib.suppress(OSError):
-                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._path = path
         self._counted = self._count()
-        self._notices = _notices_of(self._fd)
-        self._watch()
 
     def happened(self) -> bool:
-        """Whether there was one about now; each is told once."""
+        """Whether there was one since this was asked the last time."""
         before, self._counted = self._counted, self._count()
         return self._counted > before
 
     def _count(self) -> int:
-        # The kernel takes this for the reader's word that it has seen the notice.
+        if self._path is None:
+            return 0
         try:
-            lines = os.pread(self._fd, _MOST, 0).splitlines()
+            with open(self._path, "rb", buffering=0) as file:
+                lines = file.read(_MOST).splitlines()
             return sum(int(x.split()[1]) for x in lines if x.startswith(_KEY))
         except (OSError, IndexError, ValueError):
             return 0
-
-    # -- notices: the count is old after a while ---------------------------------
-
-    def _watch(self) -> None:
-        if self._notices is not None:
-            self._loop.watch(self._notices.fileno(), self._noticed)
-
-    def _noticed(self) -> None:
-        # A group at its limit has notices all the time: none is heard until then.
-        assert self._notices is not None
-        self._loop.unwatch(self._notices.fileno())
-        self._loop.later(_FRESH_S, partial(self._grow_old, self._count()))
-
-    def _grow_old(self, count: int) -> None:
-        self._counted = max(self._counted, count)
-        if (now := self._count()) > count:  # meanwhile, so these are fresh
-            self._loop.later(_FRESH_S, partial(self._grow_old, now))
-        else:
-            self._watch()
-
-    def close(self) -> None:
-        """For tests: an agent has it as long as it lives."""
-        if self._notices is not None:
-            self._loop.unwatch(self._notices.fileno())
-            self._notices.close()
-        if self._fd >= 0:
-            os.close(self._fd)
-
-
-def _notices_of(fd: int) -> select.epoll | None:
-    """It is readable when there is a notice: the kernel's are urgent data, for which
-    the event loop has no name. None: the file gives none."""
-    notices = select.epoll()
-    try:
-        notices.register(fd, select.EPOLLPRI)
-    except (OSError, ValueError):  # a plain file, or none
-        notices.close()
-        return None
-    return notices
 
 
 def path_of_own_group() -> str | None:

@@ -18,13 +18,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mooactor.control.messages import Malformed, Message, encode, readable
 from mooactor.host.eventloop import EventLoop, FarLine
-from mooactor.host.outbox import Outbox
 from mooactor.host.protocol import (
     TO_HOME,
     Born,
@@ -51,13 +50,14 @@ from mooactor.host.protocol import (
     Reserved,
     Start,
 )
-from mooactor.host.site import End, Family, Process
+from mooactor.host.site import End, Process
 from mooactor.process.needs import Amount
-from mooactor.process.parcel import sealed
+from mooactor.process.parcel import contents, sealed
 from mooactor.process.protocol import Life, Reply, Stop
 
 if TYPE_CHECKING:
     from mooactor.control.channel import Channel
+    from mooactor.host.home import Home
 
 
 _OF_ONE_THAT_IS_BORN = (Dying, Exited)
@@ -91,44 +91,20 @@ class RemoteProcess(msgspec.Struct, eq=False):
     cuda_visible_devices: str | None = None
 
 
-class News(Family, Protocol):
-    """News of a remote site for a home, beside."""
-
-    def denied(self, process: Process, host: str, note: str) -> None:
-        """Its host has not enough left for it."""
-
-    def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
-        """Its host is gone, and so is the process; or it cannot take part. Not `begun`:
-        that host has never heard of the process."""
-
-    def log(self, host: str, stream: int, prefix: bytes, lines: list[bytes]) -> None:
-        """Lines that an actor has printed there."""
-
-    def group_said(self, site: RemoteSite, message: GroupFrame) -> None:
-        """A learner group's agent there has a frame for its master.
-
-        Raises:
-          Malformed: it is none.
-        """
-
-    def site_closed(self, site: RemoteSite, why: str) -> None:
-        """No process runs there any more."""
-
-
 #: Called with the site, why it has not reserved that, "" if it has, and whether it can
 #: take part at all.
 Heard = Callable[["RemoteSite", str, bool], None]
 
 
 class RemoteSite:
-    """See `site.Place`. The channel may still be on its way to the host: what is
+    """As a `site.Site`. The channel may still be on its way to the host: what is
     posted meanwhile is sent once it is there."""
 
-    def __init__(self, host: str, loop: EventLoop, news: News) -> None:
+    def __init__(self, host: str, loop: EventLoop, news: Home) -> None:
         self.host = host
         self._loop = loop
         self._news = news
-        self._outbox: Outbox | None = None  # once there is a channel
+        self._channel: Channel | None = None
         self._processes: dict[int, RemoteProcess] = {}
         self._asked: dict[int, Heard] = {}
         self._numbers = 0
@@ -142,14 +118,16 @@ class RemoteSite:
 
     def open(self, channel: Channel, message: Open) -> None:
         """Have the session hosted at the other end."""
-        self._outbox = Outbox(channel, self._loop)
+        self._channel = channel
         self.post(message)
 
     def post(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """Send one message to a guest; dropped once the channel is closed."""
-        if not self.closed and self._outbox is not None:
+        """Send one message to a guest; dropped once the channel is closed. The contents
+        of `fds` become its parcels; the descriptors stay the caller's."""
+        if not self.closed and self._channel is not None:
             # The home has what is in a start until that actor is over.
-            self._outbox.post(message, fds, patient=isinstance(message, Start))
+            patient = isinstance(message, Start)
+            self._channel.post(message, list(map(contents, fds)), patient=patient)
 
     # -- for the home ------------------------------------------------------
 
@@ -162,7 +140,7 @@ class RemoteSite:
         holder: int,
         needs: Amount,
     ) -> RemoteProcess:
-        """As `site.Place` has it; TypeError: it is larger than a message may be."""
+        """As a `Site` does; TypeError: it is larger than a message may be."""
         if self.closed:
             raise OSError(f"host {self.host} is gone")
         self._numbers += 1
@@ -212,8 +190,7 @@ class RemoteSite:
 
     def close(self) -> None:
         """The session is over: nothing of it shall run there."""
-        if self._outbox is not None:
-            self._outbox.close(Close())
+        self.post(Close())
         self._end("the session has ended")
 
     # -- the channel's listener --------------------------------------------
@@ -237,7 +214,7 @@ class RemoteSite:
     def _act_on(self, channel: Channel, message: Message) -> None:
         if isinstance(message, Printed):
             lines = message.lines.split(b"\n")
-            self._news.log(self.host, message.stream, message.prefix, lines)
+            self._news.log(message.stream, message.printer, lines)
         elif isinstance(message, GroupFrame):
             self._news.group_said(self, message)
         elif isinstance(message, Opened):
@@ -298,11 +275,11 @@ class RemoteSite:
     def _end(self, why: str, begun: bool | None = None) -> None:
         if self.closed:
             return
-        self.closed, outbox = True, self._outbox
-        if outbox is not None:
-            outbox.close()
+        self.closed, channel = True, self._channel
+        if channel is not None:
+            channel.close()
         if begun is None:  # nothing was sent if the channel has never stood
-            begun = outbox is not None and outbox.reached
+            begun = channel is not None and bool(channel.peer)
         with self._loop.together():
             while self._asked:
                 _, then = self._asked.popitem()

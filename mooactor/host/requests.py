@@ -14,20 +14,23 @@ They are those of `process.protocol`. Invariants:
 
 from __future__ import annotations
 
+import itertools
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict, replace
+
+from mooactor.control.keys import actor_of
 from mooactor.control.messages import Head, Malformed, head_of, readable
 from mooactor.errors import MooError
 from mooactor.host.eventloop import Line
-from mooactor.host.leaving import HAS_ENDED
-from mooactor.host.protocol import Refused
+from mooactor.host.protocol import Refused, StatusRow
 from mooactor.host.spawning import Births
-from mooactor.host.supervised import Supervised
-from mooactor.host.watching import Watching
+from mooactor.host.supervised import Supervised, SupervisedState
+from mooactor.host.supervisors import Team, team_of
 from mooactor.process import protocol
 from mooactor.process.exits import ExitRecord
 from mooactor.process.protocol import (
@@ -47,6 +50,7 @@ from mooactor.process.protocol import (
     Snapshot,
     Stopping,
     Survey,
+    Surveyed,
     Unreached,
     death_notice,
 )
@@ -85,9 +89,18 @@ class Requests:
             Survey: self._survey,
             Shutdown: self._shutdown,
             **self.births.operations(),
-            **Watching(home).operations(),
-            **home.teams.operations(),
-            **home.bonds.operations(),
+            protocol.Kill: self._kill,
+            protocol.AwaitEnd: self._await_end,
+            protocol.Watch: self._watch,
+            protocol.Monitor: self._monitor,
+            protocol.Unmonitor: self._unmonitor,
+            protocol.GetHandle: self._get_handle,
+            protocol.Link: self._link,
+            protocol.Unlink: self._unlink,
+            protocol.Supervise: self._supervise,
+            protocol.CloseTeam: self._close_team,
+            protocol.StopChild: self._stop_child,
+            protocol.Count: self._count,
         }
 
     # -- as they come ------------------------------------------------------
@@ -106,15 +119,15 @@ class Requests:
 
     def _serve_or_hand_on(self, line: Line, request: Request, fds: list[int]) -> None:
         """Serve it, unless it is for an actor of another session of the namespace."""
-        neighbors = self._home.neighbors
+        namespace = self._home.namespace
         if (
-            neighbors is not None
+            namespace is not None
             and isinstance(request, SERVED)
             and self._is_foreign(request.id)
         ):
             otherwise = partial(self.serve, line, request)
             guard = partial(self._guard, line, request)
-            guard(partial(neighbors.take, line, request, otherwise, guard))
+            guard(partial(namespace.take, line, request, otherwise, guard))
         else:
             self.serve(line, request, fds)
 
@@ -254,13 +267,194 @@ class Requests:
     def _shutdown(self, line: Line, request: Shutdown, fds: list[int]) -> None:
         self._only_driver(line)
         grace_s = GRACE_S if request.grace is None else request.grace
-        how = self._home.did(request.why or HAS_ENDED)
-        self._home.lifetimes.shut_down(grace_s, request.given_up, how=how)
+        self._home.lifetimes.shut_down(grace_s, request.given_up)
 
     def _only_driver(self, line: Line) -> None:
         if line is not self._home.driver:
             raise Refused("only the program that started the session may say that")
 
+    # -- requests of any process about an actor -----------------------------
+
+    def _kill(self, line: Line, request: protocol.Kill, fds: list[int]) -> None:
+        actor = self._home.actor_of(request.id)
+        if actor is None:
+            self._reply(line, request.rid, False)
+            return
+        actor.end_waiters.append((line, request.rid))
+        self._home.lifetimes.kill_tree(actor)
+
+    def _await_end(
+        self, line: Line, request: protocol.AwaitEnd, fds: list[int]
+    ) -> None:
+        actor, stopped = self._home.actor_of(request.id), request.stopped
+        if actor is None or actor.gone:
+            self._reply(line, request.rid, True)
+            return
+        actor.end_waiters.append((line, request.rid))
+        if stopped is None or actor.over:
+            return
+        actor.unwanted = actor.unwanted or "stopped"
+        if actor.process is None or actor.incarnation != stopped:
+            self._home.lifetimes.stop(actor)
+
+    def _watch(self, line: Line, request: protocol.Watch, fds: list[int]) -> None:
+        """Tell `line` of this actor's deaths; at once if it has died before."""
+        known, actor = request.incarnation, self._home.actor_of(request.id)
+        if actor is None:
+            process_id = actor_of(request.id) + (known & 0xFFFF)
+            if self._home.config and process_id == self._home.config.process_id:
+                return  # the driver, whose death is everybody's
+            never = death_notice(process_id, ExitRecord("unknown"))
+            self._home.loop.post(line, never)
+            return
+        if not actor.over:
+            actor.watchers.add(line)
+        if actor.over or actor.incarnation > known:
+            self._home.loop.post(line, actor.last_notice())
+
+    def _monitor(self, line: Line, request: protocol.Monitor, fds: list[int]) -> None:
+        actor, monitor = self._home.actor_of(request.id), request.monitor
+        self._reply(line, request.rid, actor is not None)
+        if actor is None:
+            return
+        if not actor.over:
+            actor.monitors.append((line, monitor))
+        if actor.last_event is not None:
+            self._home.loop.post(line, replace(actor.last_event, monitor=monitor))
+
+    def _unmonitor(
+        self, line: Line, request: protocol.Unmonitor, fds: list[int]
+    ) -> None:
+        actor = self._home.actor_of(request.id)
+        entry = (line, request.monitor)
+        if actor is not None and entry in actor.monitors:
+            actor.monitors.remove(entry)
+
+    def _get_handle(
+        self, line: Line, request: protocol.GetHandle, fds: list[int]
+    ) -> None:
+        actor = self._home.actor_of(request.id)
+        self._reply(line, request.rid, None if actor is None else actor.handle)
+
+    def _link(self, line: Line, request: protocol.Link, fds: list[int]) -> None:
+        pair = self._pair(request)
+        over = [i for i, actor in enumerate(pair) if actor is None or actor.over]
+        one, other = pair
+        if not over and one is not None and other is not None and one is not other:
+            one.bonds.add(other)
+            other.bonds.add(one)
+        self._reply(line, request.rid, over[0] if over else None)
+
+    def _unlink(self, line: Line, request: protocol.Unlink, fds: list[int]) -> None:
+        one, other = self._pair(request)
+        if one is not None and other is not None:
+            one.bonds.discard(other)
+            other.bonds.discard(one)
+        self._reply(line, request.rid, True)
+
+    def _pair(
+        self, request: protocol.Link | protocol.Unlink
+    ) -> list[Supervised | None]:
+        return [self._home.actor_of(one) for one in (request.id, request.other)]
+
+    # -- requests of supervisors ---------------------------------------------
+
+    def _count(self, line: Line, request: protocol.Count, fds: list[int]) -> None:
+        """Of any process: how often what happened in this session."""
+        counts = {"actors": len(self._home.living), **self._home.supervisors.counts}
+        self._reply(line, request.rid, counts)
+
+    def _supervise(
+        self, line: Line, request: protocol.Supervise, fds: list[int]
+    ) -> None:
+        """The sender is a supervisor from now on; reply with its children that are
+        `known`: there are some if it was one in an earlier incarnation."""
+        actor = self._sender(line)
+        if actor.team is None:
+            actor.team = Team(actor, request.rules)
+            if actor.state is SupervisedState.RUNNING:
+                actor.team.roster.begin()
+        self._reply(line, request.rid, actor.team.known())
+
+    def _close_team(
+        self, line: Line, request: protocol.CloseTeam, fds: list[int]
+    ) -> None:
+        """The sender stops: none of its children comes back. Reply with those that
+        run, in their order."""
+        team = team_of(self._sender(line))
+        team.roster.close()
+        for actor in list(team.actors.values()):
+            if actor.process is None:
+                self._home.lifetimes.kill(actor, "stopped")
+        self._reply(line, request.rid, list(team.living().values()))
+
+    def _stop_child(
+        self, line: Line, request: protocol.StopChild, fds: list[int]
+    ) -> None:
+        """Ask a child of the sender's to stop; reply when it is gone."""
+        actor = self._home.actors.get(request.id)
+        if actor is None or actor.owner is not self._sender(line):
+            raise Refused(f"{request.id:x} is no child of the sender")
+        if actor.gone:
+            self._reply(line, request.rid, True)
+            return
+        actor.end_waiters.append((line, request.rid))
+        self._home.lifetimes.stop(actor)
+
 
 def _head(request: Request) -> Head:
     return Head(type(request).__name__, request.rid, getattr(request, "id", None))
+
+
+class Surveys:
+    """Those that a home has under way: every process of the session is asked how it is.
+    Its housekeeper answers, unless something holds the GIL. Those that do not answer in
+    time are listed without what only they know."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._numbers = itertools.count(1)
+        self._open: dict[
+            int, tuple[dict[int, Survey], Callable[[list[StatusRow]], None]]
+        ] = {}
+
+    def begin(self, patience_s: float, then: Callable[[list[StatusRow]], None]) -> None:
+        """Call `then` with a row for each actor, after so many seconds at most."""
+        number = next(self._numbers)
+        self._open[number] = ({}, then)
+        for actor in self._home.alive():
+            assert actor.process is not None
+            self._home.loop.post(actor.process.line, Surveyed(number))
+        self._look(number)
+        self._home.loop.later(patience_s, lambda: self._end(number))
+
+    def answer(self, actor: Supervised, answer: Survey) -> None:
+        """A process has answered."""
+        found = self._open.get(answer.number)
+        if found is not None:
+            found[0][actor.id] = answer
+            self._look(answer.number)
+
+    def _look(self, number: int) -> None:
+        answers = self._open[number][0]
+        if all(actor.id in answers for actor in self._home.alive()):
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        found = self._open.pop(number, None)
+        if found is None:
+            return
+        answers, then = found
+        rows = []
+        for actor in self._home.living.values():
+            row = actor.summary(self._home.sites.host_of(actor.id))
+            said = answers.get(actor.id)
+            rows.append(
+                StatusRow(
+                    **asdict(row),
+                    restarts=actor.incarnation,
+                    mailbox=None if said is None else said.mailbox,
+                    memory=None if said is None else said.memory,
+                )
+            )
+        then(rows)

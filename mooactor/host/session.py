@@ -18,8 +18,7 @@ from mooactor.control.complaints import say
 from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline
 from mooactor.host import leftovers
-from mooactor.host.ending import Awaited, Ending, Hurry, ended_by, reason
-from mooactor.host.leaving import HAS_ENDED
+from mooactor.host.ending import Awaited, Ending, Hurry, ended_by
 from mooactor.process import files, signals
 from mooactor.process.actor import debugger
 from mooactor.process.agent_client import AGENT_DIED
@@ -203,13 +202,11 @@ class Session:
         awaited: Awaited = Awaited.ALL,
         *,
         deliver: bool = False,
-        why: str = HAS_ENDED,
     ) -> None:
         """Wait for calls and tells, stop every actor, wait until all are gone, and free
         everything; see `ending`.
 
         With `deliver`, Ctrl-C meanwhile is the program's own to handle afterwards.
-        `why`: what the program did, for others who lose its actors.
         A second thread that closes it waits for the first: else a program could end
         while the session is still being removed.
         """
@@ -217,13 +214,13 @@ class Session:
             return  # a forked child owns nothing of this
         with self._closing:
             if not self.runtime.closed:
-                self._close(grace, awaited, deliver, why)
+                self._close(grace, awaited, deliver)
 
-    def _close(self, grace: float, awaited: Awaited, deliver: bool, why: str) -> None:
+    def _close(self, grace: float, awaited: Awaited, deliver: bool) -> None:
         runtime, hurry = self.runtime, Hurry()
         with hurry.watch(deliver and awaited is not Awaited.NOTHING):
             try:
-                Ending(runtime, self._agent, grace, awaited, hurry, why).run()
+                Ending(runtime, self._agent, grace, awaited, hurry).run()
             finally:
                 self._tear_down()
 
@@ -251,9 +248,8 @@ class Session:
 
     def close_at_exit(self) -> None:
         """The program has ended, and not its session."""
-        raised = ended_by()
         self.runtime.results.ending = True
-        self.close(awaited=Awaited.after(raised), why=reason(raised, HAS_ENDED))
+        self.close(awaited=Awaited.after(ended_by()))
 
 
 def _require_linux() -> None:

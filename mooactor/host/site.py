@@ -17,40 +17,24 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
-from mooactor.host import resources
-from mooactor.host.eventloop import EventLoop, Line, Listener
-from mooactor.host.logs import Output, prefix_of
-from mooactor.host.nursery import Child, Nursery
-from mooactor.host.output import LineReader
+from mooactor.host.eventloop import EventLoop, Listener
+from mooactor.host.logs import Output
+from mooactor.host.nursery import LocalProcess, Nursery
+from mooactor.host.protocol import Printer
 from mooactor.host.reaper import Reaper
-from mooactor.process.protocol import Life, unpacked
+from mooactor.process.protocol import Life
 from mooactor.process.system import kill_group
 
+if TYPE_CHECKING:
+    from mooactor.host.remote import RemoteProcess
 
-class Process(Protocol):
-    """One process of an actor's, from the request for it until it is reaped."""
 
-    @property
-    def pid(self) -> int | None:
-        """None until it is born."""
-
-    @property
-    def cores(self) -> list[int]:
-        """Those that it is bound to; empty: none."""
-
-    @property
-    def cuda_visible_devices(self) -> str | None:
-        """That variable in its environment; None: it is not set."""
-
-    @property
-    def line(self) -> Line: ...
-    @property
-    def tries(self) -> int:
-        """The number of requests for it, this one included."""
+#: One process of an actor's, from the request for it until it is reaped.
+Process: TypeAlias = "LocalProcess | RemoteProcess"
 
 
 class End(msgspec.Struct, frozen=True):
@@ -70,57 +54,6 @@ class Family(Listener, Protocol):
     def failed(self, process: Process, note: str) -> None: ...
     def dying(self, process: Process) -> None: ...
     def exited(self, process: Process, end: End) -> None: ...
-
-
-class Place(Protocol):
-    """The interface of each site for a home."""
-
-    @property
-    def host(self) -> str:
-        """The name of its host."""
-
-    def start(self, life: Life, fds: Sequence[int], tries: int = 0) -> Process:
-        """Have a process started; `fds` are of its parcels, and stay the caller's.
-
-        Raises:
-          OSError: this host has no descriptor left for it, or no zygote.
-        """
-
-    def preload(self, modules: list[str]) -> None:
-        """Have modules imported before later processes are started."""
-
-    def kill(self, process: Process) -> None:
-        """Kill a process that is born, and all that it started."""
-
-    def disown(self, process: Process) -> None:
-        """A process that is not born yet is not wanted any more, and closed."""
-
-
-class LocalProcess(msgspec.Struct, eq=False):
-    """A process of this host."""
-
-    child: Child
-    readers: tuple[LineReader, ...] = ()
-
-    @property
-    def pid(self) -> int | None:
-        return self.child.pid
-
-    @property
-    def cores(self) -> list[int]:
-        return list(self.child.life.cores)
-
-    @property
-    def cuda_visible_devices(self) -> str | None:
-        return resources.set_for(unpacked(self.child.life.env))
-
-    @property
-    def line(self) -> Line:
-        return self.child.lifeline
-
-    @property
-    def tries(self) -> int:
-        return self.child.tries
 
 
 class Site:
@@ -145,7 +78,7 @@ class Site:
         self._reaper = reaper
         self._output = output
         self.family: Family | None = None  # set before the first process
-        self._by_child: dict[Child, LocalProcess] = {}
+        self._processes: set[LocalProcess] = set()
         self._by_pid: dict[int, LocalProcess] = {}
         nursery.family = self
         reaper.add(self)
@@ -156,14 +89,19 @@ class Site:
         return self.family
 
     def __len__(self) -> int:
-        return len(self._by_child)
+        return len(self._processes)
 
     # -- for the home ------------------------------------------------------
 
-    def start(self, life: Life, fds: Sequence[int], tries: int = 0) -> Process:
-        child = self._nursery.ask(life, list(fds), tries)
-        process = self._by_child[child] = LocalProcess(child)
-        self._loop.watch_line(child.lifeline, self._news)
+    def start(self, life: Life, fds: Sequence[int], tries: int = 0) -> LocalProcess:
+        """Have a process started; `fds` are of its parcels, and stay the caller's.
+
+        Raises:
+          OSError: this host has no descriptor left for it, or no zygote.
+        """
+        process = self._nursery.ask(life, list(fds), tries)
+        self._processes.add(process)
+        self._loop.watch_line(process.line, self._news)
         return process
 
     def configure(self, path: list[bytes], argv: list[bytes]) -> None:
@@ -171,50 +109,48 @@ class Site:
         self._nursery.configure(path, argv, [])
 
     def preload(self, modules: list[str]) -> None:
+        """Have modules imported before later processes are started."""
         self._nursery.preload(modules)
 
     def kill(self, process: Process) -> None:
+        """Kill a process that is born, and all that it started."""
         if process.pid is not None:
             kill_group(process.pid)
 
     def disown(self, process: Process) -> None:
+        """A process that is not born yet is not wanted any more, and closed."""
         assert isinstance(process, LocalProcess)
-        self._nursery.disown(process.child)
+        self._nursery.disown(process)
         self._let_go(process)
 
     def _let_go(self, process: LocalProcess) -> None:
         """Close this side of a process that never ran, or has ended."""
-        del self._by_child[process.child]
+        self._processes.remove(process)
         self._loop.close_line(process.line)
-        if process.readers:
-            process.line.close()
-            for reader in process.readers:
-                self._output.end(reader)
-        else:
-            process.child.close()
+        process.close()
+        for reader in process.readers:
+            self._output.end(reader)
 
     # -- for the nursery ---------------------------------------------------
 
-    def born(self, child: Child) -> None:
-        """Its process is there: relay its output from now on."""
-        process = self._by_child[child]
-        assert child.pid is not None
-        self._by_pid[child.pid] = process
-        label = child.life.label
-        prefix = prefix_of(label, child.pid, self._where)
-        begin = partial(self._output.begin, prefix=prefix)
-        process.readers = (begin(1, child.stdout), begin(2, child.stderr))
+    def born(self, process: LocalProcess) -> None:
+        """It is there: relay its output from now on."""
+        assert process.pid is not None
+        self._by_pid[process.pid] = process
+        life = process.life
+        about = (f"{life.actor_id:016x}", life.incarnation, self._where)
+        printer = Printer(life.label, process.pid, *about)
+        begin = partial(self._output.begin, printer=printer)
+        process.readers = (begin(1, process.stdout), begin(2, process.stderr))
         self._news.born(process)
 
-    def lost(self, child: Child) -> None:
+    def lost(self, process: LocalProcess) -> None:
         """The zygote died with the request for this process."""
-        process = self._by_child[child]
         self._let_go(process)
         self._news.lost(process)
 
-    def failed(self, child: Child, note: str) -> None:
+    def failed(self, process: LocalProcess, note: str) -> None:
         """The system, or the zygote, has no process for it."""
-        process = self._by_child[child]
         self._let_go(process)
         self._news.failed(process, note)
 
@@ -254,11 +190,11 @@ class Site:
         process falls in between.
         """
         self._reaper.remove(self)
-        for process in list(self._by_child.values()):
+        for process in list(self._processes):
             if process.pid is not None:
                 kill_group(process.pid)
             else:
-                self._nursery.disown(process.child)
+                self._nursery.disown(process)
             self._let_go(process)
         self._nursery.close()
 

@@ -27,27 +27,21 @@ _DIGITS = 6  # after the point, of what is shown
 
 
 class _Place(NamedTuple):
-    """Where an actor is placed. `here`: on this host, in whose account it is; not on a
-    `mooactor host` of the same name."""
+    """Where an actor is placed, and for what."""
 
-    host: str
+    site: Site | RemoteSite
     needs: Needs
-    here: bool
 
 
 class Sites:
     """See the module. A home places its actors; their hosts have the last word.
 
-    Invariant: a process is at the very site that has started it. That is noted with the
-    actor, and holds for as long as the actor is placed: a host's name says nothing, for
-    a `mooactor host` with the name of this one may come and go meanwhile, and one that
-    is lost may be back, as another site, before the old one is closed. An actor that
-    is started at another site than it was placed for, or ran at, is placed anew before.
-
-    Invariant: no actor is started, or waits, for a host that has left. An actor may be
-    placed long before its first start: a supervisor's child has to wait for its turn, a
-    group is placed before its members are spawned. If its host leaves meanwhile, it is
-    placed anew as well. Until then it reserves at a name that no host has.
+    Invariant: an actor is placed at a site, and its process is at that one. A host's
+    name says nothing: a `mooactor host` with the name of this one may come and go
+    meanwhile, and one that is lost may be back, as another site, before the old one is
+    closed. An actor whose site is closed, or that may not be here any more, is placed
+    anew when it starts: it may be placed long before, for a supervisor's child has to
+    wait for its turn, and a group is placed before its members are spawned.
     """
 
     def __init__(self, here: Site, resources: Resources) -> None:
@@ -57,9 +51,6 @@ class Sites:
         self._config: Configure | None = None
         self._offers_here = True
         self._placed: dict[int, _Place] = {}  # by actor
-        # By actor that is placed: the site of its last process, if it had one there, or
-        # that was asked to reserve for it.
-        self._started: dict[int, Site | RemoteSite] = {}
         # By host: the processors that actors use unreserved, and what is reserved.
         self._used: dict[str, tuple[float, Amount]] = {}
         self._sites: dict[str, RemoteSite] = {}
@@ -86,11 +77,17 @@ class Sites:
                     self._resources.devices.free,
                 )
             ]
-        if self.cluster is not None:
-            for name, total, free, labels, mine, shares in self.cluster.offers():
-                if not self._is_here(name):
-                    known = shares if self._is_all(name, mine) else None
-                    rows += [self._candidate(name, total, free, labels, known)]
+        if self.cluster is not None and self._config is not None:
+            for row in self.cluster.rows():
+                if self._is_here(row.name):
+                    continue
+                mine = row.reserved.get(self._config.mark, Amount())
+                # What others leave of it.
+                free = row.total + mine
+                for amount in row.reserved.values():
+                    free -= amount
+                shares = row.shares if self._is_all(row.name, mine) else None
+                rows += [self._candidate(row.name, row.total, free, row.labels, shares)]
         return rows
 
     def _is_all(self, host: str, mine: Amount) -> bool:
@@ -157,41 +154,36 @@ class Sites:
 
     def place(
         self, ids: Sequence[int], needs: Needs, refused: Container[str] = ()
-    ) -> list[str]:
+    ) -> None:
         """Choose a host for each of these actors, and reserve there; `refused`: those
         that have not taken them.
 
         Raises:
           NoPlace: it cannot be done for all; then it is done for none.
         """
-        gone = "" if self.cluster is None else self.cluster.absent.of(needs.host)
-        found = choose(self.candidates(), needs, len(ids), refused, gone)
-        hosts = [one.name for one in found]
-        for actor_id, host in zip(ids, hosts, strict=True):
-            here = self._is_here(host)
-            self._placed[actor_id] = _Place(host, needs, here)
-            self._count(host, needs, 1)
-            if here and self._take(actor_id, needs) is None:
-                self.unplace(ids)
-                raise NoPlace(f"{needs}: this host has {self._resources.devices}")
-        return hosts
+        found = choose(self.candidates(), needs, len(ids), refused)
+        try:
+            for actor_id, one in zip(ids, found, strict=True):
+                here = self._is_here(one.name)
+                site = self.here if here else self._site(one.name)
+                self._placed[actor_id] = _Place(site, needs)
+                self._count(one.name, needs, 1)
+                if here and self._take(actor_id, needs) is None:
+                    devices = self._resources.devices
+                    raise NoPlace(f"{needs}: this host has {devices}")
+        except NoPlace:
+            self.unplace(ids)
+            raise
 
     def asked_for(self, ids: Sequence[int]) -> list[tuple[RemoteSite, list[int]]]:
-        """The sites that have to reserve something for these actors, which were placed
-        just now, by name, and the actors of each. They are bound to them.
-
-        Raises:
-          NoPlace: a host is gone.
-        """
-        found: dict[str, list[int]] = {}
+        """The sites that have to reserve something for these actors, which are placed,
+        by name, and the actors of each."""
+        found: dict[RemoteSite, list[int]] = {}
         for actor_id in ids:
-            host, needs, here = self._placed[actor_id]
-            if needs.amount and not here:
-                found.setdefault(host, []).append(actor_id)
-        asked = [(self._site(host), found[host]) for host in sorted(found)]
-        for site, holders in asked:
-            self._started.update(dict.fromkeys(holders, site))
-        return asked
+            site, needs = self._placed[actor_id]
+            if needs.amount and isinstance(site, RemoteSite):
+                found.setdefault(site, []).append(actor_id)
+        return sorted(found.items(), key=lambda one: one[0].host)
 
     def _take(self, actor_id: int, needs: Needs) -> Grant | None:
         amount = needs.amount
@@ -204,10 +196,9 @@ class Sites:
         for actor_id in ids:
             if actor_id not in self._placed:
                 continue
-            host, needs, _ = self._placed.pop(actor_id)
-            self._count(host, needs, -1)
+            site, needs = self._placed.pop(actor_id)
+            self._count(site.host, needs, -1)
             self._resources.give_back((OWN, actor_id))
-            site = self._started.pop(actor_id, None)
             if isinstance(site, RemoteSite):
                 site.leave(actor_id)
 
@@ -238,7 +229,7 @@ class Sites:
     def host_of(self, actor_id: int) -> str:
         """The name of an actor's host; empty if it has none."""
         placed = self._placed.get(actor_id)
-        return "" if placed is None else placed.host
+        return "" if placed is None else placed.site.host
 
     # -- processes -----------------------------------------------------------
 
@@ -252,34 +243,21 @@ class Sites:
           NoPlace: its host is gone, and there is no other one for it.
         """
         self.ensure_place(actor.id, actor.needs, actor.denials)
-        host, needs, here = self._placed[actor.id]
-        if here:
-            grant = self._take(actor.id, needs) or Grant({}, [])
-            self.here.preload(actor.request.preload)
-            process = self.here.start(grant.give(life), fds, tries)
-            self._started[actor.id] = self.here
-            return process
-        site = self._site(host)
+        site, needs = self._placed[actor.id]
         site.preload(actor.request.preload)
-        remote = site.start(life, fds, tries, holder=actor.id, needs=needs.amount)
-        self._started[actor.id] = site
-        return remote
+        if isinstance(site, RemoteSite):
+            return site.start(life, fds, tries, holder=actor.id, needs=needs.amount)
+        grant = self._take(actor.id, needs) or Grant({}, [])
+        return site.start(grant.give(life), fds, tries)
 
     def _has_moved(self, actor_id: int) -> bool:
-        """Whether it is placed at a site that is gone: that of its last process or of
-        its reservation, or the one that its host's name meant when it was placed."""
-        placed, before = self._placed.get(actor_id), self._started.get(actor_id)
+        """Whether it is placed where it cannot start any more."""
+        placed = self._placed.get(actor_id)
         if placed is None:
             return False
-        if placed.here != self._is_here(placed.host):
-            return True
-        if placed.here:
-            return False
-        now = self._sites.get(placed.host)
-        if before is not None:
-            return before is not now or now.closed
-        is_open = now is not None and not now.closed
-        return not is_open and not self._is_known(placed.host)
+        if isinstance(placed.site, RemoteSite):
+            return placed.site.closed
+        return not self._is_here(placed.site.host)
 
     def _is_known(self, host: str) -> bool:
         """Whether a `mooactor host` of that name is in the cluster."""
@@ -306,8 +284,8 @@ class Sites:
             site.note(actor_id, incarnation)
 
     def of(self, actor: Supervised) -> Site | RemoteSite:
-        """Where an actor has its process, or had its last one."""
-        return self._started[actor.id]
+        """Where an actor has its process."""
+        return self._placed[actor.id].site
 
     def kill(self, actor: Supervised) -> None:
         """Kill its process, which is born."""
@@ -323,13 +301,7 @@ class Sites:
         anew, but for those that have been started elsewhere since."""
         if self._sites.get(site.host) is site:
             del self._sites[site.host]
-        lost = [
-            one
-            for one, placed in self._placed.items()
-            if placed.host == site.host and self._started.get(one, site) is site
-            if not placed.here
-        ]
-        self.unplace(lost)
+        self.unplace([i for i, placed in self._placed.items() if placed.site is site])
 
     def close(self) -> None:
         """The session is over on every host."""

@@ -32,6 +32,7 @@ from mooactor.host.eventloop import Line
 from mooactor.host.placement import NoPlace, reasons
 from mooactor.host.protocol import Refused
 from mooactor.host.supervised import Supervised, SupervisedState
+from mooactor.host.supervisors import Membership, team_of
 from mooactor.process.exits import ExitRecord
 from mooactor.process.needs import Needs
 from mooactor.process.parcel import Parcel
@@ -47,7 +48,7 @@ Guard = Callable[[Line, Request, Callable[[], None]], None]
 
 
 class Births:
-    """Serves `Requests`, as `Watching` does."""
+    """Serves `Requests`."""
 
     def __init__(self, home: Home, guard: Guard) -> None:
         self._home = home
@@ -87,10 +88,10 @@ class Births:
             self._guard(line, request, act)
 
         taken_by = None if actor.name is None else home.names.taken_by(actor.name)
-        if actor.name is None or taken_by or home.neighbors is None:
+        if actor.name is None or taken_by or home.namespace is None:
             admit(taken_by)
         else:
-            home.neighbors.claim(actor.name, admit)
+            home.namespace.claim(actor.name, admit)
 
     def _admit(
         self,
@@ -173,11 +174,31 @@ class Births:
         owner = None if request.detached else home.by_line.get(line)
         actor = Supervised(request, owner, payload)
         try:
-            home.teams.join(line, request, actor)
+            self._join_team(line, request, actor)
         except Refused:
             home.shelf.drop(payload)
             raise
         return actor
+
+    def _join_team(self, line: Line, request: Spawn, actor: Supervised) -> None:
+        """Make a new actor a child of the supervisor that spawns it, if its request
+        says so. It does not start yet.
+
+        Raises:
+          Refused: the sender is no supervisor, or cannot have such a child.
+        """
+        said = request.member
+        if said is None:
+            return
+        boss = self._home.by_line.get(line)
+        if boss is None:
+            raise Refused("only an actor may say that")
+        team = team_of(boss)
+        if request.detached:
+            raise Refused("a child of a supervisor is its own, not detached")
+        if said.key in team.living():
+            raise Refused(f"the supervisor has a child {said.key!r:.40} already")
+        actor.member = Membership(team, said.key, said.when, said.limited)
 
 
 #: Called with the host of each actor; or with None, and the reason.

@@ -16,33 +16,20 @@ Invariants:
 * A supervisor counts as started when all its children run.
 * A supervisor that stops has its children stop in reverse order, each after the one
   that started after it is gone (its process asks for that, see `actors.supervisor`).
-
-`Teams` has the children of supervisors, as the agent keeps them, and requests about
-them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from signal import SIGKILL
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from mooactor.host.children import MOST_RESTARTS, How, Phase, RestartBudget, Roster
-from mooactor.host.eventloop import Line
 from mooactor.host.protocol import Refused
 from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.process.exits import ExitRecord
-from mooactor.process.protocol import (
-    CloseTeam,
-    Count,
-    Request,
-    Spawn,
-    StopChild,
-    Supervise,
-)
 from mooactor.process.supervision import Supervision, When
 
 if TYPE_CHECKING:
@@ -256,82 +243,8 @@ class Membership(NamedTuple):
     limited: bool  # by its own policy, too
 
 
-class Teams:
-    """Carries out the requests of supervisors' processes."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    def operations(self) -> dict[type[Request], Callable[[Line, Any, list[int]], None]]:
-        """The requests of supervisors' processes, and of others about them."""
-        return {
-            Supervise: self._supervise,
-            CloseTeam: self._close,
-            StopChild: self._stop,
-            Count: self._count,
-        }
-
-    def _count(self, line: Line, request: Count, fds: list[int]) -> None:
-        """Of any process: how often what happened in this session."""
-        counts = {"actors": len(self._home.living), **self._home.supervisors.counts}
-        self._home.loop.reply(line, request.rid, counts)
-
-    def _supervise(self, line: Line, request: Supervise, fds: list[int]) -> None:
-        """The sender is a supervisor from now on; reply with its children that are
-        `known`: there are some if it was one in an earlier incarnation."""
-        actor = self._sender(line)
-        if actor.team is None:
-            actor.team = Team(actor, request.rules)
-            if actor.state is SupervisedState.RUNNING:
-                actor.team.roster.begin()
-        self._home.loop.reply(line, request.rid, actor.team.known())
-
-    def _close(self, line: Line, request: CloseTeam, fds: list[int]) -> None:
-        """The sender stops: none of its children comes back. Reply with those that
-        run, in their order."""
-        team = self._team(line)
-        team.roster.close()
-        for actor in list(team.actors.values()):
-            if actor.process is None:
-                self._home.lifetimes.kill(actor, "stopped")
-        self._home.loop.reply(line, request.rid, list(team.living().values()))
-
-    def _stop(self, line: Line, request: StopChild, fds: list[int]) -> None:
-        """Ask a child of the sender's to stop; reply when it is gone."""
-        actor = self._home.actors.get(request.id)
-        if actor is None or actor.owner is not self._sender(line):
-            raise Refused(f"{request.id:x} is no child of the sender")
-        if actor.gone:
-            self._home.loop.reply(line, request.rid, True)
-            return
-        actor.end_waiters.append((line, request.rid))
-        self._home.lifetimes.stop(actor)
-
-    def _sender(self, line: Line) -> Supervised:
-        actor = self._home.by_line.get(line)
-        if actor is None:
-            raise Refused("only an actor may say that")
-        return actor
-
-    def _team(self, line: Line) -> Team:
-        team = self._sender(line).team
-        if team is None:
-            raise Refused("only a supervisor may say that")
-        return team
-
-    def join(self, line: Line, request: Spawn, actor: Supervised) -> None:
-        """Make a new actor a child of the supervisor that spawns it, if its request
-        says so. It does not start yet.
-
-        Raises:
-          Refused: the sender is no supervisor, or cannot have such a child.
-        """
-        said = request.member
-        if said is None:
-            return
-        team = self._team(line)
-        if request.detached:
-            raise Refused("a child of a supervisor is its own, not detached")
-        if said.key in team.living():
-            raise Refused(f"the supervisor has a child {said.key!r:.40} already")
-        actor.member = Membership(team, said.key, said.when, said.limited)
+def team_of(supervisor: Supervised) -> Team:
+    """Raises Refused: it is none."""
+    if supervisor.team is None:
+        raise Refused("only a supervisor may say that")
+    return supervisor.team

@@ -343,7 +343,8 @@ class LearnerGroup:
         epoch. All members run forward and backward equally often. A parameter that a
         member did not use counts as a zero gradient there; one that nobody used keeps
         the gradient that it had, or none. After an error of backward the gradients are
-        undefined: zero them, and go on.
+        undefined: zero them, and go on. After `leave` forward and backward are this
+        process's own.
 
         Args:
           module: a `torch.nn.Module` on any devices, not itself wrapped. Parameters
@@ -351,8 +352,9 @@ class LearnerGroup:
           bucket_bytes: gradients are reduced in runs of about so many bytes.
           broadcast_buffers: buffers, such as the running means of batch normalization,
             are rank 0's in every training forward.
-          wire: ``"bf16"`` halves the bytes of f32 gradients. Rounding errors are added
-            to the next gradients (error feedback).
+          wire: ``"bf16"`` rounds f32 gradients for their way, and adds the rounding
+            errors to the next ones (error feedback). Two hosts of one member each send
+            half the bytes, others up to three quarters: partial sums travel as f32.
 
         Returns:
           A module with `no_sync()`, a context in which backward only accumulates, and
@@ -379,7 +381,8 @@ class LearnerGroup:
         """Leave the group; the others go on. May be called twice, from any thread, and
         by a forked child, which has nothing to leave.
 
-        Operations of this member that are queued fail.
+        Operations of this member that are queued fail; the others may get the result of
+        one that was under way. Modules that it has wrapped are plain ones from then on.
         """
         shared = self._shared
         if shared is not None and not is_child(self._pid):
@@ -428,6 +431,9 @@ class LearnerGroup:
                 "with moo.LearnerGroup"
             )
         return shared
+
+    def _has_left(self) -> bool:
+        return self._shared is None
 
     def _info(self) -> Info:
         return self._member().describe()

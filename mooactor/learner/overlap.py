@@ -157,7 +157,8 @@ class Wrapped(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         in_backward = torch._C._current_graph_task_id() != -1  # of a checkpoint
-        if self.training and torch.is_grad_enabled() and not in_backward:
+        trains = self.training and torch.is_grad_enabled() and not in_backward
+        if trains and not self._group._has_left():
             with self._lock:
                 if self._backward is not None:  # it has raised in the middle
                     self._conclude(self._backward)
@@ -238,7 +239,7 @@ class Wrapped(nn.Module):
 
     def _arrived(self, number: int) -> None:
         """The gradient of this parameter is complete for this backward."""
-        if not self._syncs:
+        if not self._syncs or self._group._has_left():
             return
         gradient = self._trained[number].grad
         assert gradient is not None

@@ -29,8 +29,8 @@ _Lines = Annotated[tuple[_Line, ...], Meta(max_length=32)]
 class ExitRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The exception stays pickled: the agent does not look into it. `note` is for ends
     without an exception: the system's refusal, the name of the owner, the host and how
-    it was lost, or the actor whose death, in `origin`, led to this one. `ended` is how
-    the owner ended, if that is the session's program, or the host, in good order."""
+    it was lost, or the actor whose death, in `origin`, led to this one. `ended`: the
+    owner is the session's program, or the host has left in good order."""
 
     kind: Kind
     exitcode: int | None = None
@@ -40,13 +40,12 @@ class ExitRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     note: Text = ""
     placement: bool = False  # the note is why there is no room for it
     origin: ExitRecord | None = None
-    ended: Text = ""
+    ended: bool = False
 
     def __post_init__(self) -> None:
         if self.depth > _MOST_ORIGINS:
             raise ValueError("a record has too many origins")
-        for field in ("note", "ended"):  # whatever they were made of, they can be sent
-            force_setattr(self, field, readable(getattr(self, field)))
+        force_setattr(self, "note", readable(self.note))  # so that it can be sent
 
     @classmethod
     def follows(cls, kind: Kind, label: str, origin: ExitRecord) -> ExitRecord:
@@ -60,7 +59,7 @@ class ExitRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def stopped(self) -> bool:
         """Whether it was asked to stop, and took no longer than it had."""
-        by_session = self.kind == "owner" and bool(self.ended)
+        by_session = self.kind == "owner" and self.ended
         return (self.kind == "stopped" or by_session) and not self.signal
 
     @property
@@ -135,5 +134,5 @@ def _bare(record: ExitRecord) -> Cause:
         owner=record.note if record.kind == "owner" else None,
         host=record.note if record.kind == "host" else None,
         actor=record.note if record.kind in _FOLLOWS else None,
-        ended=record.ended or None,
+        ended=record.ended,
     )

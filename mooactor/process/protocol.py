@@ -280,11 +280,10 @@ class Unreached(Request):
 
 class Shutdown(Request):
     """End the session, within `grace` seconds (None: the usual), without waiting for
-    the actors in `given_up`. `why`: what the program did."""
+    the actors in `given_up`."""
 
     grace: Seconds | None = None
     given_up: Ids = []
-    why: Text = ""
 
 
 class Kill(OfAnActor):
@@ -361,7 +360,7 @@ REQUESTS: Decoder[Request] = Decoder(
     Link,
     Unlink,
 )
-#: Those that processes of other sessions of the namespace may make; see `neighbors`.
+#: Those that processes of other sessions of the namespace may make; see `namespaces`.
 SERVED = (Watch, Monitor, Unmonitor, Kill, AwaitEnd, Locate, GetHandle)
 Served = Watch | Monitor | Unmonitor | Kill | AwaitEnd | Locate | GetHandle
 SERVED_REQUESTS: Decoder[Served] = Decoder(*SERVED)

@@ -179,6 +179,8 @@ static void fetch_once(struct crowd *crowd, unsigned *chance)
             moo_revoke(crowd->from, descriptor, sizeof descriptor);
         }
     }
+    if (err != MOO_OK && crowd->never_fails)
+        printf("a fetch failed: %s\n", moo_strerror(err));
     CHECK(err == MOO_OK || !crowd->never_fails);
     CHECK(err == MOO_OK || err == MOO_ECLOSED || err == MOO_EPEER ||
           err == MOO_ESTALE || err == MOO_EUNREACHABLE);

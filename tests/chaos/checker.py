@@ -9,10 +9,21 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
+import tests.chaos.agreements  # noqa: F401  (its rules are among `RULES`)
 from tests.chaos import history
 from tests.chaos.history import Event
-from tests.chaos.rules import Violation, check
+from tests.chaos.rules import RULES, Violation
 from tests.chaos.story import Story
+
+
+def check(events: list[Event]) -> list[Violation]:
+    """All violations of all rules; `events` in the order of time."""
+    story = Story(events)
+    return [
+        violation._replace(rule=name)
+        for name, find in RULES.items()
+        for violation in find(story)
+    ]
 
 
 def report(violations: list[Violation], most: int = 5) -> str:

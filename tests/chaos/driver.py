@@ -21,6 +21,7 @@ import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.chaos import workload
 from tests.chaos.client import Client, digest, id_of
+from tests.chaos.learners import LEARNERS, Learner
 from tests.chaos.workload import Loop, Setting, Watcher, Worker, array
 
 CLAIMS = ("claim0", "claim1")
@@ -39,6 +40,7 @@ class Driver:
         self.over = threading.Event()
         self._places = config["place"]
         self.workers: dict[str, Any] = {}
+        self.learners: dict[str, Any] = {}
         self.group: Any = None
         self.watcher: Any = None
 
@@ -55,6 +57,10 @@ class Driver:
         for rank, member in enumerate(self.group):
             self.workers[f"g.{rank}"] = member
             self.note_spawned(member, f"g/{rank}", place)
+        on_loss = random.Random(self.seed).choice(["raise", "finish"])
+        for name in LEARNERS:
+            one = self.spawn_one(Learner, name, on_loss, restart=_FOREVER)
+            self.learners[name] = one
         self.watcher = self.spawn_one(Watcher, "watcher")
 
     def place(self) -> dict[str, str]:
@@ -64,10 +70,10 @@ class Driver:
         self._places.append(self._places.pop(0))
         return {"host": self._places[-1]}
 
-    def spawn_one(self, kind: type, name: str, **options: Any) -> Any:
+    def spawn_one(self, kind: type, name: str, *args: Any, **options: Any) -> Any:
         place = self.place()
         on = moo.on(kind, name=name, **options, **place)
-        handle = on.spawn(self.setting)
+        handle = on.spawn(self.setting, *args)
         self.note_spawned(handle, name, place)
         return handle
 
@@ -78,9 +84,10 @@ class Driver:
     def run(self) -> None:
         """Load them until stdin ends; then end all in good order."""
         self.spawn()
-        named = self.workers.items()
+        lasting = self.workers | self.learners
+        named = lasting.items()
         watching = [self._start(self._watch, name, one) for name, one in named]
-        self.watcher.watch.remote(list(self.workers.values()))
+        self.watcher.watch.remote(list(lasting.values()))
         calling = [
             *(self._start(Load(self, f"load{n}").run, 0.01) for n in range(3)),
             *(self._start(Claims(self, f"claims{n}").run, 0.1) for n in range(2)),
@@ -131,7 +138,10 @@ class Driver:
 
     def _end_actors(self) -> None:
         client = Client(self.notes, "end")
-        for number, handle in enumerate(self.workers.values()):
+        learners = self.learners.values()
+        for pending in [client.start(one, "proceed") for one in learners]:
+            pending.end()
+        for number, handle in enumerate([*self.workers.values(), *learners]):
             client.remove(handle, ("stop", "kill")[number % 2])
         with contextlib.suppress(moo.ActorDied):  # with its host
             self.watcher.all_seen.remote().get()

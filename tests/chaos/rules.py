@@ -48,16 +48,6 @@ def rule(name: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def check(events: list[Event]) -> list[Violation]:
-    """All violations of all rules; `events` in the order of time."""
-    story = Story(events)
-    return [
-        violation._replace(rule=name)
-        for name, find in RULES.items()
-        for violation in find(story)
-    ]
-
-
 def _of(call: Call, text: str) -> Violation:
     return Violation(f"{call} {text}", call.events())
 

@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.chaos import history
-from tests.chaos.checker import report, summary
+from tests.chaos.checker import check, report, summary
 from tests.chaos.faults import Injector
 from tests.chaos.history import History
 from tests.chaos.leftovers import Remains
-from tests.chaos.rules import Violation, check
+from tests.chaos.rules import Violation
 from tests.chaos.schedule import Act, Fault, acts
 from tests.clusters import Cluster, Network
 from tests.conftest import eventually

@@ -11,7 +11,10 @@ import random
 from typing import NamedTuple
 
 #: Actors that are killed and stopped, by their roles in tests/chaos/workload.py.
-VICTIMS = ("w0", "w1", "w2", "v0", "v1", "g.0", "g.1", "g.2", "claim0", "claim1")
+VICTIMS = (
+    *("w0", "w1", "w2", "v0", "v1", "g.0", "g.1", "g.2", "claim0", "claim1"),
+    *("t0", "t1", "t2", "t3") * 2,
+)
 #: How often each kind of fault comes, in relation to the others.
 HERE = {
     "kill-actor": 8,

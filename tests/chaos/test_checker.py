@@ -18,15 +18,16 @@ import numpy as np
 import pytest
 
 from tests.chaos import checker, history
-from tests.chaos.checker import report
+from tests.chaos.checker import check, report
 from tests.chaos.client import digest
 from tests.chaos.history import Event, History
-from tests.chaos.rules import RULES, check
+from tests.chaos.rules import RULES
 from tests.conftest import eventually
 
 ROOT = Path(__file__).parents[2]
 
-#: Of an actor A that is killed and restarted, and of two under the name "one", B and C.
+#: Of an actor A that is killed and restarted, of two under the name "one", B and C, and
+#: of two learners of which the second is killed: they are the members 26 and 43.
 KEPT = """
 0.0 runner born role=runner actor= incarnation=0 pid=1
 0.1 driver born role=driver actor= incarnation=0 pid=2
@@ -74,6 +75,42 @@ KEPT = """
 8.0 driver looking look=second name=one
 8.1 driver found look=second name=one actor=C
 8.2 c.0 made ref=another value=1
+20.0 l.0 born role=l actor=1a incarnation=0 pid=40
+20.05 m.0 born role=m actor=2b incarnation=0 pid=41
+20.1 l.0 joining group=g
+20.15 m.0 joining group=g
+20.2 l.0 joined group=g
+20.25 m.0 joined group=g
+21.0 l.0 begins group=g op=l1 kind=sum token=1 slot=0
+21.05 m.0 begins group=g op=m1 kind=sum token=2 slot=1
+21.1 l.0 finished group=g op=l1 how=value got=[1,2] epoch=1 even=true members=[26,43]
+21.25 m.0 finished group=g op=m1 how=value got=[1,2] epoch=1 even=true members=[26,43]
+21.3 l.0 view group=g epoch=1 members=[26,43]
+21.35 m.0 view group=g epoch=1 members=[26,43]
+22.0 l.0 begins group=g op=l2 kind=broadcast token=3 slot=0
+22.05 m.0 begins group=g op=m2 kind=broadcast token=4 slot=1
+22.1 l.0 finished group=g op=l2 how=value got=[4] epoch=1 even=true members=[26,43]
+22.25 m.0 finished group=g op=m2 how=value got=[4] epoch=1 even=true members=[26,43]
+23.0 l.0 begins group=g op=l3 kind=sum token=5 slot=0
+23.05 m.0 begins group=g op=m3 kind=sum token=6 slot=1
+24.0 l.0 step group=t model=o version=0 digest=1 received=0 stale=0 healed=0
+24.05 m.0 step group=t model=o version=0 digest=1 received=1 stale=0 healed=0
+24.1 l.0 adds group=t token=50 at=0 samples=2 exact=false
+24.15 m.0 adds group=t token=60 at=9 samples=1 exact=false
+24.2 l.0 updates group=t model=o version=0 least=1 total=3 got={"0":50,"9":60}
+24.25 m.0 updates group=t model=o version=0 least=1 total=3 got={"0":50,"9":60}
+24.3 l.0 step group=t model=o version=1 digest=2 received=0 stale=0 healed=0
+24.35 m.0 step group=t model=o version=1 digest=2 received=1 stale=0 healed=0
+24.4 l.0 adds group=t token=51 at=1 samples=1 exact=false
+24.5 l.0 updates group=t model=o version=1 least=1 total=1 got={"1":51}
+24.6 l.0 step group=t model=o version=2 digest=3 received=0 stale=0 healed=0
+25.0 runner fault kind=kill target=m pid=41
+25.1 l.0 finished group=g op=l3 how=error error=PeerLost epoch=1 text=dead
+25.2 l.0 begins group=g op=l4 kind=sum token=7 slot=0
+25.3 l.0 finished group=g op=l4 how=value got=[7,0] epoch=2 even=true members=[26]
+25.4 l.0 view group=g epoch=2 members=[26]
+26.0 l.0 left-group group=g
+26.1 l.0 over
 50.0 driver sent call=lost to=A client=x method=nap timeout=60
 50.1 a.0 ran call=lost method=nap
 50.2 driver sent call=again to=A client=y method=count retries=2 timeout=60
@@ -217,9 +254,9 @@ missing notices: a watcher misses a death
 missing notices: a watcher never sees the end
 - driver unwatched
 false deaths: a process is replaced though nothing had happened
-- runner fault kind=kill
+- runner fault kind=kill target=a
 false deaths: a silence of its host should have done no harm
-- runner fault kind=kill
+- runner fault kind=kill target=a
 - a.0 born
 + 1.0 a.0 born role=a actor=A incarnation=0 pid=10 host=far
 + 46.0 runner fault kind=loss target=near until=60.0
@@ -239,27 +276,132 @@ participants: an incarnation has two processes
 + 1.05 again born role=a actor=A incarnation=0 pid=12
 participants: a call was sent by nobody
 - driver sent call=echo
+one outcome: one has a result, and another an error
+- m.0 finished group=g op=m1
++ 21.2 m.0 finished group=g op=m1 how=error error=PeerLost epoch=1 text=dead
+one outcome: two have other results
+- m.0 finished group=g op=m1
++ 21.2 m.0 finished group=g op=m1 how=value got=[0,2] epoch=1 even=true members=[43]
+one outcome: one has a result before it dies, and another an error
++ 24.9 m.0 finished group=g op=m3 how=value got=[5,6] epoch=1 even=true members=[26,43]
+one outcome: two say that others were lost
++ 24.9 m.0 finished group=g op=m3 how=error error=PeerLost epoch=1 text=gone
+sums: an element differs from others
+- m.0 finished group=g op=m1
++ 21.2 m.0 finished group=g op=m1 how=value got=[1,2] epoch=1 even=false members=[26,43]
+sums: a contribution counts twice
+- m.0 finished group=g op=m1
++ 21.2 m.0 finished group=g op=m1 how=value got=[1,4] epoch=1 even=true members=[26,43]
+sums: a result has a part that is given later
+- l.0 begins group=g op=l1
++ 21.15 l.0 begins group=g op=l1 kind=sum token=1 slot=0
+sums: a member that is no participant is in the sum
+- m.0 finished group=g op=m1
++ 21.2 m.0 finished group=g op=m1 how=value got=[1,2] epoch=1 even=true members=[43]
+sums: a participant is not in the sum
+- l.0 finished group=g op=l4
++ 25.3 l.0 finished group=g op=l4 how=value got=[7,0] epoch=2 even=true members=[26,43]
+sums: a member's own part is not in its result
+- m.0 finished group=g op=m1
++ 21.2 m.0 finished group=g op=m1 how=value got=[1,0] epoch=1 even=true members=[26]
+sums: a sum has a part of a broadcast
+- l.0 finished group=g op=l4
++ 25.3 l.0 finished group=g op=l4 how=value got=[7,4] epoch=2 even=true members=[26,43]
+sums: a broadcast of nobody
+- l.0 finished group=g op=l2
++ 22.1 l.0 finished group=g op=l2 how=value got=[9] epoch=1 even=true members=[26,43]
+given once: a contribution of an operation that failed comes again in the next
+- l.0 finished group=g op=l4
++ 25.3 l.0 finished group=g op=l4 how=value got=[7,2] epoch=2 even=true members=[26,43]
+views: two members know others in one epoch
+- m.0 view
++ 21.3 m.0 view group=g epoch=1 members=[43]
+views: one who is no member knows the members
+- l.0 view group=g epoch=2
++ 25.4 l.0 view group=g epoch=2 members=[43]
+views: an operation succeeds outside of the view
++ 24.8 m.0 view group=g epoch=3 members=[26,43]
++ 24.9 m.0 finished group=g op=m3 how=value got=[0,6] epoch=3 even=true members=[43]
+group errors: an operation fails though nobody is gone
+- runner fault kind=kill target=m
+- l.0 left-group
+group errors: an operation takes too long
+- l.0 finished group=g op=l3
++ 25.1 l.0 finished group=g op=l3 how=error error=CallTimeout text=late
+group errors: two disagree
++ 24.9 m.0 gave-up group=g error=ValueError text=disagree
+hangs: an operation ends late
+- l.0 over
+- l.0 finished group=g op=l4
++ 55.0 l.0 finished group=g op=l4 how=value got=[7,0] epoch=2 even=true members=[26]
+hangs: an operation never ends
+- l.0 finished group=g op=l4
+hangs: nobody lets a newcomer in
+- l.0 over
++ 26.5 l.0 joining group=t
++ 56.0 l.0 joined group=t
+hangs: a round takes too long
+- l.0 over
++ 56.0 l.0 step group=t model=o version=3 digest=4 received=0 stale=0 healed=0
+one model: two have one version with other parameters
+- m.0 step group=t model=o version=1
++ 24.3 m.0 step group=t model=o version=1 digest=7 received=1 stale=0 healed=0
+one model: a member has diverged and is healed
+- m.0 step group=t model=o version=1
++ 24.3 m.0 step group=t model=o version=1 digest=2 received=1 stale=0 healed=1
+updates: two make other updates
+- m.0 updates
++ 24.2 m.0 updates group=t model=o version=0 least=1 total=2 got={"0":50}
+updates: a contribution is in one update twice
+- l.0 updates group=t model=o version=1
++ 24.5 l.0 updates group=t model=o version=1 least=1 total=1 got={"1":102}
+updates: a contribution is in two updates
+- l.0 updates group=t model=o version=1
++ 24.5 l.0 updates group=t model=o version=1 least=1 total=3 got={"0":50,"1":51}
+updates: the samples are not those of the contributions
+- l.0 updates group=t model=o version=1
++ 24.5 l.0 updates group=t model=o version=1 least=1 total=2 got={"1":51}
+updates: an update has less than the batch
+- l.0 updates group=t model=o version=1
++ 24.5 l.0 updates group=t model=o version=1 least=2 total=1 got={"1":51}
+updates: an exact batch has too much
+- l.0 updates group=t model=o version=1
++ 24.5 l.0 updates group=t model=o version=1 least=0 most=1 total=2 got={"2":52}
++ 24.35 l.0 adds group=t token=52 at=2 samples=2 exact=false
+kept contributions: a member's contribution is lost when another dies
++ 24.35 l.0 adds group=t token=52 at=3 samples=1 exact=false
 """
 
 EXCUSED = """
 a death whose host vanished: the process may go on there for a while
-- runner fault kind=kill
+- runner fault kind=kill target=a
 - a.0 born
 + 1.0 a.0 born role=a actor=A incarnation=0 pid=10 host=far
 + 47.0 runner fault kind=cut target=far until=54.0
 + 52.0 a.0 made ref=late value=1
 two silences with no time to recover between them
-- runner fault kind=kill
+- runner fault kind=kill target=a
 - a.0 born
 + 1.0 a.0 born role=a actor=A incarnation=0 pid=10 host=far
 + 46.0 runner fault kind=cut target=far until=47.5
 + 48.0 runner fault kind=stop target=agent until=49.0
 a silence that is longer where packets get lost
-- runner fault kind=kill
+- runner fault kind=kill target=a
 - a.0 born
 + 1.0 a.0 born role=a actor=A incarnation=0 pid=10 host=far
 + 46.0 runner fault kind=loss target=far until=60.0
 + 46.0 runner fault kind=cut target=far until=48.0
+a result with the part of a member that left in the middle
+- m.0 finished group=g op=m1
++ 21.2 m.0 finished group=g op=m1 how=error error=RuntimeError text=left
++ 21.15 driver removing actor=2b how=stop
+contributions of a member that gets a newer state
++ 24.35 m.0 adds group=t token=62 at=9 samples=1 exact=false
++ 24.45 m.0 step group=t model=o version=1 digest=2 received=2 stale=1 healed=0
++ 24.5 m.0 adds group=t token=63 at=10 samples=1 exact=false
++ 24.7 m.0 updates group=t model=o version=2 least=1 total=1 got={"10":63}
+a step whose sum is not known
++ 24.5 m.0 updates group=t model=o version=1 least=1 total=0 got={}
 a call to an actor that was removed
 + 99.81 driver sent call=late to=A client=x method=echo argument=1 timeout=60
 + 99.82 driver ended call=late how=error error=ActorDied delivered=false
@@ -274,7 +416,7 @@ a call without an end of a caller that was killed
 - driver over
 - driver ended call=calm
 a call that ended its process
-- runner fault kind=kill
+- runner fault kind=kill target=a
 - driver sent call=lost
 - a.0 ran call=lost
 + 50.0 driver sent call=lost to=A client=x method=die timeout=60

@@ -11,6 +11,7 @@ calm, breeze   a `Worker` and a `Loop` that no fault is aimed at
 watcher        `Watcher`: monitors the others from a process of its own
 claim0, …      `Worker` without restarts, under names that pass on
 Child          `Worker` that another one has spawned
+t0, t1, t2, t3 `Learner` of tests/chaos/learners.py, restarted
 =============  ==========================================================
 """
 

@@ -33,7 +33,7 @@ DECODERS: list[Decoder[Any]] = [
     protocol.NEWS,
     agents.TO_GUEST,
     agents.TO_HOME,
-    agents.TO_ASKER,
+    agents.TO_NEIGHBOR,
     agents.TO_DESK,
     agents.TO_COMMAND,
     TO_BROKER,

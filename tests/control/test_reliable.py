@@ -152,6 +152,31 @@ def test_one_message_waits_beside_the_bound_and_none_is_refused_below_it(
     assert refused
 
 
+def test_patient_messages_do_not_count_as_those_that_wait() -> None:
+    rng, out, into, sent = random.Random(4), Outflow(), Inflow(), []
+    half = MAX_QUEUED // 2
+    for size in (half, half, half, 3):
+        sent.append(bytes(size))
+        out.post(sent[-1], patient=True)
+    for size in (half - 9, half - 9, 1, half):  # the last one waits beside these
+        sent.append(bytes(size))
+        out.post(sent[-1])
+    with pytest.raises(Overflow):
+        out.post(bytes(half))
+    got: list[bytes] = []
+    while len(got) < len(sent):
+        for number, piece in list(out.pieces()):
+            into.arrive(number, bytes(piece))
+            while into:
+                got.append(into.fetch())
+            if rng.random() < 0.001:
+                out.post(b"", patient=True)
+                sent.append(b"")
+        out.acknowledge(into.taken)
+    assert got == sent
+    assert out._patient_waiting() == out.queued == 0
+
+
 def test_messages_beyond_the_limit_are_refused_at_both_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

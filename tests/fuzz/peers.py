@@ -41,6 +41,7 @@ from mooactor.host.protocol import (
     OverLine,
     Preload,
     Printed,
+    Printer,
     Reserve,
     Reserved,
     SessionStatus,
@@ -354,7 +355,7 @@ TO_HOME = [
         Closed(1),
         Dying(1),
         Exited(1, 9, ["x"], False),
-        Printed(1, b"(X pid=1) ", b"said\n\nso"),
+        Printed(1, Printer("X", 1), b"said\n\nso"),
     )
 ]
 

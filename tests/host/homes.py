@@ -9,8 +9,7 @@ from mooactor.control.channel import Channel
 from mooactor.control.messages import Message
 from mooactor.control.node import Node
 from mooactor.host.protocol import (
-    TO_ASKER,
-    TO_DESK,
+    TO_NEIGHBOR,
     AllNamed,
     Answer,
     AskNames,
@@ -24,27 +23,21 @@ _ANSWER_S = 30.0
 class OtherHome:
     """A node with the cluster's key, of which no broker knows. There is no session.
 
-    ``heard`` and ``closed`` are of the channel that it has opened, ``asked`` of the
-    last one that the other home has opened to it.
+    ``heard`` are the answers over the channel that it has opened last, ``asked`` the
+    questions.
     """
 
     def __init__(self, made: Cluster, where: str = "d") -> None:
         secret = bytes.fromhex(made.key_file.read_text().strip())
         self.node = Node(secret, bind=made.network.address(where))
-        self.node.accept = self._accept
         self.heard: list[Message] = []
         self.asked: list[Message] = []
         self.closed: str | None = None
         self.channel: Channel | None = None
-        self.back: Channel | None = None
-
-    def _accept(self, channel: Channel) -> OtherHome:
-        self.back, self.asked = channel, []
-        return self
 
     def visit(self, address: str, namespace: str = "shared") -> Channel:
         """Open a channel, and ask for names over it."""
-        self.heard, self.closed = [], None
+        self.heard, self.asked, self.closed = [], [], None
         self.channel = self.node.connect(address, self)
         self.channel.post(AskNames("x", namespace))
         return self.channel
@@ -58,15 +51,15 @@ class OtherHome:
         return self.node.run_until(condition, seconds)
 
     def handle(self, channel: Channel, data: bytes) -> None:
-        if channel is self.channel:
-            self.heard.append(TO_ASKER.decode(data))
-            return
-        message = TO_DESK.decode(data)
-        self.asked.append(message)
+        message = TO_NEIGHBOR.decode(data)
         if isinstance(message, AskNames):
+            self.asked.append(message)
             channel.post(AllNamed())
         elif isinstance(message, Poll):
+            self.asked.append(message)
             channel.post(Answer(message.number))
+        else:
+            self.heard.append(message)
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         if channel is self.channel:

@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Lifeline
-from mooactor.control.messages import Message, encode
+from mooactor.control.messages import Message, encode, encode_in_parts
 from mooactor.control.reliable import Data
-from mooactor.host.cluster import Offer
 from mooactor.host.eventloop import EventLoop, FarLine
 from mooactor.host.home import Home
-from mooactor.host.leaving import Absent
 from mooactor.host.logs import Logs
+from mooactor.host.members import Row
 from mooactor.host.placement import NoPlace
 from mooactor.host.protocol import (
     TO_GUEST,
@@ -40,6 +39,7 @@ from mooactor.process.exits import ExitRecord
 from mooactor.process.needs import Amount, Needs
 from mooactor.process.protocol import NEWS, Configure, Died, Life, Request, Spawn
 from mooactor.tensors.network import Network
+from tests.cluster.rows import row
 
 TOTAL = Amount(4.0, 1.0, 1e9)
 M = TypeVar("M", bound=Message)
@@ -55,13 +55,11 @@ class Wire:
         self.is_open = True
         self.sent: list[Message] = []
 
-    def post(self, message: Message) -> None:
-        self.sent.append(message)
-
-    encoded = staticmethod(Channel.encoded)
-
-    def post_encoded(self, parts: Sequence[Data]) -> None:
-        self.post(TO_GUEST.decode(b"".join(parts)))
+    def post(
+        self, message: Message, parcels: Sequence[Data] = (), *, patient: bool = False
+    ) -> None:
+        data = b"".join(encode_in_parts(message, parcels))
+        self.sent.append(TO_GUEST.decode(data))
 
     def close(self, why: str = "") -> None:
         self.is_open = False
@@ -77,20 +75,17 @@ class Hosts:
     def __init__(self, loop: EventLoop, news: Any, names: str) -> None:
         self.names, self.total = set(names), TOTAL
         self.silent: set[str] = set()  # those that no channel reaches from now on
-        # By host: what this session has reserved there, and what of each GPU is free.
-        self.gpus: dict[str, tuple[Amount, list[float]]] = {}
         self.wires: dict[str, list[Wire]] = {}
-        self.absent = Absent()
         self._loop, self._news = loop, news
 
     def has(self, host: str) -> bool:
         return host in self.names
 
-    def offers(self) -> Any:
-        return [
-            Offer(name, self.total, self.total, {}, *self.gpus.get(name, ()))
-            for name in sorted(self.names)
-        ]
+    def rows(self) -> list[Row]:
+        has = self.total
+        amounts = {"cpus": int(has.cpus), "gpus": int(has.gpus)}
+        amounts["memory"] = int(has.memory)
+        return [row(name, labels={}, **amounts) for name in sorted(self.names)]
 
     def addresses(self, own: str) -> dict[str, str]:
         return {}

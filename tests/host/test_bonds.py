@@ -44,7 +44,7 @@ def end(lone: LoneHome, actor: Supervised, how: End = KILLED) -> list[Supervised
     actors whose processes were killed."""
     assert actor.process is not None
     lone.home.exited(actor.process, how)
-    killed = [lone.home._by_process[process] for process in lone.here.killed]
+    killed = [lone.home.by_line[process.line] for process in lone.here.killed]
     for one in killed:
         assert one.process is not None
         lone.home.exited(one.process, KILLED)

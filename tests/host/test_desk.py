@@ -108,7 +108,6 @@ def test_logs_of_several_actors_tell_them_apart(here):
             return [(x["line"], x["incarnation"]) for x in map(json.loads, lines)]
 
         assert eventually(lambda: told() == [("hello", 0), ("again", 1)])
-        assert command(here, "logs", "parrot")[1] == "hello\nagain\n"  # it is one
 
 
 @contextlib.contextmanager
@@ -165,9 +164,9 @@ def test_logs_that_follow_end_with_the_actor_and_say_how_it_ended(here):
 
 
 def ends_with_session(why):
-    """Whether it names this program, and what it did."""
-    return why.startswith("its session has ended: ") and why.endswith(
-        f"(pid {os.getpid()} on host d) called moo.shutdown()"
+    """Whether it names this program."""
+    return why.startswith("its session has ended, with its program ") and why.endswith(
+        f"(pid {os.getpid()} on host d)"
     )
 
 
@@ -247,8 +246,8 @@ def test_stop_ends_sessions_hosts_and_the_broker(here):
     out, error = driver.communicate(timeout=30)
     died, then = out.splitlines()
     program = f"python -c (pid {driver.pid} on host d)"
-    ended = f"mooactor stop ended it; its program is {program}"
-    assert died.startswith("owner ") and died.endswith(f"session has ended: {ended}")
+    ended = f"session has ended, with its program {program}"
+    assert died.startswith("owner ") and died.endswith(ended)
     why = "because mooactor stop ended it; moo.init() starts another one"
     assert then == f"the session has ended, {why}"
     first, *_, last = error.splitlines()

@@ -127,8 +127,8 @@ def test_calls_that_the_end_cuts_short_die_of_it_and_not_of_a_stop(
         assert isinstance(error, moo.ActorDied) and error.cause is not None
         assert error.cause.kind == "owner"
         assert f"(pid {os.getpid()} on host " in str(error.cause.owner)
-        did = f"{error.cause.owner} called moo.shutdown()"
-        assert str(error.cause) == f"its session has ended: {did}"
+        with_it = f"its session has ended, with its program {error.cause.owner}"
+        assert str(error.cause) == with_it
 
 
 def test_what_was_told_runs_before_the_end(

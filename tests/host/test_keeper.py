@@ -29,7 +29,7 @@ from mooactor.process.environment import Place
 from mooactor.process.needs import Amount
 from mooactor.process.protocol import Life
 from mooactor.tensors.network import Network
-from tests.host.test_relayed import Slow
+from tests.host.test_relays import Slow
 
 TOTAL = Amount(8.0, 2.0, 8e9)
 REACH = Reach("127.0.0.1", "127.0.0.1", "b")

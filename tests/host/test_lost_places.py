@@ -66,6 +66,7 @@ def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
     home = SupervisedHome(tmp_path, "b", max=0)
     child = home.child(2, **needs)
     home.hosts.names.discard("b")
+    home.lose("b")
     home.serve_until(lambda: child in home.home.placeless._waiting)
 
     home.hosts.names.add("b")

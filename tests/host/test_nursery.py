@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from mooactor.control.lifeline import Lifeline, LifelineClosed
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.nursery import Child, Nursery
+from mooactor.host.nursery import LocalProcess, Nursery
 from mooactor.host.site import Site
 from mooactor.host.zygote import ORDERS, Birth, Born, Prepare, Spare
 from mooactor.process.protocol import Life
@@ -62,7 +62,7 @@ class World(Nursery):
         self.living: list[int] = []  # the requests for which a process was born
         self.known: list[int] = []  # those of which the agent was told that
         self.refused: list[int] = []
-        self.children: list[Child] = []
+        self.children: list[LocalProcess] = []
         self.spares: list[Asked] = []
         self.exec_zygote()
 
@@ -73,18 +73,18 @@ class World(Nursery):
         self._watch(NOBODY, ours)
         self.zygote_reaped(NOBODY, 9)
 
-    def ask(self, life: Life, parcels: list[int], tries: int = 0) -> Child:
+    def ask(self, life: Life, parcels: list[int], tries: int = 0) -> LocalProcess:
         child = super().ask(life, parcels, tries)
         self.children.append(child)
         return child
 
-    def born(self, child: Child) -> None:
+    def born(self, child: LocalProcess) -> None:
         self.known.append(child.life.actor_id)
 
-    def lost(self, child: Child) -> None:
+    def lost(self, child: LocalProcess) -> None:
         self.ask(child.life, [], child.tries)
 
-    def failed(self, child: Child, note: str) -> None:
+    def failed(self, child: LocalProcess, note: str) -> None:
         self.refused.append(child.life.actor_id)
 
     def offer(self) -> None:

@@ -55,23 +55,6 @@ def test_a_group_that_has_no_room_as_a_whole_says_how_far_it_would_get():
         choose(hosts, needs(num_cpus=2), 8)
 
 
-def test_a_group_that_no_empty_hosts_could_hold_is_told_so():
-    hosts = [host("a", 2), host("b", 2), host("c", 1), host("d", 3, rack="b2")]
-
-    with pytest.raises(NoPlace) as refusal:
-        choose(hosts, needs(num_cpus=2), 30)
-
-    assert str(refusal.value) == (
-        "2 CPUs for each of 30 actors can never be had: all hosts together have room "
-        "for 3 of them, even while nothing is reserved there; there is a with 2 CPUs, "
-        "7.45 GiB; b with 2 CPUs, 7.45 GiB; d with 3 CPUs, 7.45 GiB, rack=b2: ask for "
-        "less, or start another host"
-    )
-    for bound in ({"host": "d"}, {"labels": {"rack": "b2"}}):
-        with pytest.raises(NoPlace, match="had: host 'd' has room for 1 of them"):
-            choose(hosts, needs(num_cpus=2, **bound), 2)
-
-
 def test_a_group_that_refusing_hosts_could_hold_may_have_room_later():
     hosts = [host("a", 4), host("b", 4)]
 
@@ -85,7 +68,7 @@ def test_a_group_gets_gpus_as_hosts_give_them_out():
         one.shares = [1.0, 1.0]
 
     assert sorted(names(choose(hosts, needs(num_gpus=0.6), 4))) == ["a", "a", "b", "b"]
-    with pytest.raises(NoPlace, match="never be had: .* room for 4 of them"):
+    with pytest.raises(NoPlace, match="room for 4 of them now"):
         choose(hosts, needs(num_gpus=0.6), 5)
     hosts[0].free, hosts[0].shares = Amount(4.0, 1.0, 8e9), [1.0, 0.0]
     with pytest.raises(NoPlace, match="room for 3 of them now.*b: 2 GPUs;"):
@@ -161,7 +144,7 @@ def random_group(rng):
     room = sum(min(_times(one.total, asked.amount), count) for one in hosts)
 
     if room < count:
-        said = f"never be had: .* room for {room} of them" if room else "never be had"
+        said = f"room for {room} of them" if room else "never be had"
         with pytest.raises(NoPlace, match=said):
             choose(hosts, asked, count)
         return

@@ -12,7 +12,6 @@ import pytest
 
 from mooactor.control.messages import Unsendable, encode
 from mooactor.host import groups, lifetimes
-from mooactor.host.logs import prefix_of
 from mooactor.host.output import MOST_LINES, TAIL_LINES
 from mooactor.host.protocol import (
     Closed,
@@ -74,7 +73,7 @@ def test_an_actor_whose_start_cannot_be_posted_ends_and_leaves_nothing(
     other = lone.spawn(1)
     wire = lone.wire("b")
 
-    def post(message: Any) -> None:
+    def post(message: Any, *_: Any, **__: Any) -> None:
         if isinstance(message, Start):
             raise error
 
@@ -143,7 +142,8 @@ LINE = "x" * (1 << 12)  # the longest that a host tells
 
 
 EXITED = {"type": "Exited", "number": 1, "status": 9, "oom": False}
-PRINTED = {"type": "Printed", "stream": 1, "prefix": b"", "lines": b""}
+PRINTER = {"label": "X", "pid": 1}
+PRINTED = {"type": "Printed", "stream": 1, "printer": PRINTER, "lines": b""}
 MALFORMED: list[Any] = [
     {"type": "Opened", "files": "x"},
     {"type": "Opened", "files": [1]},
@@ -153,7 +153,7 @@ MALFORMED: list[Any] = [
     {**EXITED, "stderr": [""] * (TAIL_LINES + 1)},
     {**PRINTED, "lines": b"x" * (17 << 20)},
     {**PRINTED, "lines": b"\n" * MOST_LINES},
-    {**PRINTED, "prefix": b"x" * (17 << 20)},
+    {**PRINTED, "printer": {**PRINTER, "label": "x" * (17 << 20)}},
     {**PRINTED, "stream": 3},
     {**PRINTED, "more": 1},
     {"type": "GroupFrame", "place": 0, "frame": b"x"},
@@ -382,18 +382,3 @@ def test_the_ends_of_so_many_actors_are_known(
     assert died == {9: "stopped", 3: "unknown"}
     lone.exits("b", owned)
     assert owner.gone
-
-
-def test_lines_are_kept_under_the_label_of_their_actor(
-    made: Callable[..., LoneHome],
-) -> None:
-    for label in ("Talks:t", "Talks:t pid=3", "Talks:t pid=3 host=b"):
-        for host in ("", "b", "b pid=7", "b pid=7) "):
-            lone, heard = made(""), []
-            lone.logs.history = lambda *said, heard=heard: heard.append(said)
-            prefix = prefix_of(label, 4711, host)
-            if host:
-                lone.home.log(host, 2, prefix, [b"said"])
-            else:
-                lone.logs.emit(2, prefix, [b"said"])
-            assert heard == [(2, label, 4711, [b"said"], host)]

@@ -156,9 +156,20 @@ def test_the_others_go_on_when_one_leaves(members: Any) -> None:
     group[0].leave()
 
 
-def test_a_broadcast_tells_that_ranks_have_changed(members: Any) -> None:
+def _gather(group: Any) -> float:
+    return float(group.all_gather(np.full(1000, 7.0)).result()[-1, -1])
+
+
+def _scatter(group: Any) -> float:
+    return float(group.reduce_scatter(np.full((group.size, 1000), 7.0)).result()[-1])
+
+
+@pytest.mark.parametrize("call", [_catch_up, _gather, _scatter])
+def test_what_names_a_rank_tells_that_ranks_have_changed(
+    members: Any, call: Any
+) -> None:
     group = members(3, min_size=2)
-    refs = [member.run.remote(_catch_up) for member in group[1:]]
+    refs = [member.run.remote(call) for member in group[1:]]
     group[0].leave()
     for ref in refs:
         with pytest.raises(moo.PeerLost, match="left") as lost:

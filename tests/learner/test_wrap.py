@@ -196,6 +196,23 @@ class Trainer:
         self.train(model, simply)
         return sums(model)
 
+    def left(self) -> tuple[bool, bool]:
+        """Whether gradients are the mean, and once it has left, its own."""
+        module = self.models(Shared)[0]
+        model, x = self.group.wrap(module), next(self.data(1))
+        found = []
+        for _ in range(2):
+            model.zero_grad()
+            backward(model, x, 0)
+            given = [p.grad.clone() for p in module.parameters()]
+            own = copy.deepcopy(module)
+            own.zero_grad()
+            backward(own, x, 0)
+            pairs = zip(given, own.parameters(), strict=True)
+            found.append(all(torch.equal(mean, p.grad) for mean, p in pairs))
+            self.group.leave()
+        return not found[0], found[1]
+
     def odd(self) -> list[str]:
         """The errors of wrong arguments."""
         module = nn.Linear(2, 2)
@@ -268,6 +285,10 @@ def test_half_the_bytes_give_nearly_the_same_and_the_same_everywhere(
 def test_a_backward_that_raises_on_one_rank_spoils_no_later_one(trainers: Any) -> None:
     ours, others = trainers.interrupted.call().get()
     assert ours == others
+
+
+def test_after_leaving_the_gradients_are_this_process_s_own(trainers: Any) -> None:
+    assert trainers.left.call().get() == [(True, True)] * RANKS
 
 
 def test_wrong_modules_are_refused_with_a_reason(trainers: Any) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Messages to another host's agent that are more than its channel takes at once."""
+"""Large arguments of constructors, on their way to another host."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from mooactor.control.messages import Unsendable
 from mooactor.control.node import Node
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.outbox import Outbox
-from mooactor.host.protocol import Open, Said
+from mooactor.host.protocol import Open
 from mooactor.host.remote import RemoteSite
 from mooactor.process.environment import Place
 from mooactor.process.needs import Amount
@@ -24,11 +22,6 @@ from mooactor.tensors.network import Network
 from tests.control.nodes import Recorder, node
 
 _MIB = 1 << 20
-
-
-def large(mib: int) -> Said:
-    """A message of so many MiB."""
-    return Said(1, bytes(mib * _MIB))
 
 
 class News:
@@ -103,35 +96,3 @@ def test_starts_with_large_arguments_arrive_however_many_are_posted_at_once(
     sizes = [len(one["parcels"][0]) for one in two.heard.messages[::2]]
     assert sizes == [mib * _MIB for mib in large]
     site.close()
-
-
-def test_a_message_that_cannot_be_sent_is_refused_at_once_also_if_it_would_wait(
-    two: Two,
-) -> None:
-    channel = two.home.connect(two.host.address, Recorder())
-    outbox = Outbox(channel, two.loop)
-    for _ in range(3):
-        outbox.post(large(10))
-    assert len(outbox) == 1
-    with pytest.raises(Unsendable):
-        outbox.post(Said(1, "\udc80"))  # type: ignore[arg-type]
-    assert len(outbox) == 1
-
-
-def test_a_peer_that_does_not_read_is_given_up_unless_the_messages_are_patient(
-    two: Two,
-) -> None:
-    mine = Recorder()
-    outbox = Outbox(two.home.connect(two.host.address, mine), two.loop)
-    data = large(10)
-    for _ in range(10):
-        outbox.post(data, patient=True)
-    for _ in range(6):
-        outbox.post(data)
-    two.home.run_until(lambda: False, 0.05)
-    assert mine.closed == []
-    for _ in range(2):
-        outbox.post(data)
-    assert two.serve(lambda: mine.closed, both=False)
-    assert "does not read" in mine.closed[0]
-    assert len(outbox) == 0

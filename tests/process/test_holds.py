@@ -80,6 +80,8 @@ class Node:
             self.world.wires[wire].append(record)
             self.world.later(LATEST_S, lambda: self.world.deliver_up_to(wire, record))
 
+    queue = post
+
     def later(self, action: Callable[[], object]) -> None:
         self.afterwards.append(action)
 

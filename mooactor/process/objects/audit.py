@@ -92,14 +92,14 @@ class Audit:
         self._claim([h for h in holds if h.lender and died_with(h.lender, dead)])
 
     def _claim(self, holds: list[Hold]) -> None:
-        """Tell the owners that they are here. They live until that is posted."""
+        """Tell the owners that they are here. They live until that is queued."""
         for hold in holds:
             number, holder = hold.object_id, self._me
             if hold.owner == self._me:
                 self._table.enter(number, hold.number, holder, holder)
             else:
                 payload = bodies.pack_pair(holder, hold.number)
-                self._sender.post(hold.owner, envelope.BORROW, number, payload)
+                self._sender.queue(hold.owner, envelope.BORROW, number, payload)
 
     def on_audit(self, record: envelope.Record) -> None:
         """An owner asks. In the poller's thread."""
@@ -118,7 +118,7 @@ class Audit:
                 self._table.release(object_id, number)
             else:
                 payload = bodies.pack_numbers(number)
-                self._sender.post(owner, envelope.RELEASE, object_id, payload)
+                self._sender.queue(owner, envelope.RELEASE, object_id, payload)
 
     # -- as the owner ------------------------------------------------------
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import eventually
 from tests.process.programs import write
-from tests.processes import VARIABLE, Process, Run, of_run
+from tests.processes import VARIABLE, Process, Run
 
 ROOT = Path(__file__).parents[1]
 
@@ -143,15 +143,3 @@ def test_a_fork_is_found_that_was_seen_before_it_said_whose_it_is() -> None:
         other.kill()
     assert forked not in before
     assert forked in after
-
-
-def test_a_process_is_found_while_it_executes_another_program(tmp_path: Path) -> None:
-    again = tmp_path / "again"
-    again.write_text('#!/bin/sh\nexec "$0"\n')
-    again.chmod(0o755)
-    run = "the run that it is of"
-    with subprocess.Popen([again], env=os.environ | {VARIABLE: run}) as child:
-        process = Process.of(child.pid)
-        found = [of_run(process, run) for _ in range(3000)]
-        child.kill()
-    assert all(found)

@@ -90,11 +90,13 @@ void mooi_exit(moo_group *group, bool midway);
 
 /* The latest epoch, of which this member need not be. Any thread. */
 uint32_t mooi_epoch(const moo_group *group);
-/* The view of operation group->seq + 1, or that with which a newcomer begins.
- * Returns this member's rank in it, and lets group->counters be those of its
- * members here. -1: there is none after group->view that has this member, and
- * nothing has changed. */
-int mooi_next_view(moo_group *group, struct mooi_view *view);
+/* Let group->view be that of operation group->seq + 1, or that with which a
+ * newcomer begins, and group->counters those of its members here. Returns this
+ * member's rank in it. -1: there is none after group->view, and nothing has changed;
+ * MOOI_OUT: nor is this member in that one: it was expelled. The group's mutex
+ * held. */
+#define MOOI_OUT -2
+int mooi_next_view(moo_group *group);
 /* Whether newcomers wait for members to rest. */
 bool mooi_newcomers_wait(const moo_group *group);
 /* `seq` is committed, and members rest behind it: have the agent know. */
@@ -168,7 +170,7 @@ const struct mooi_signature *mooi_call_of(const moo_group *group, uint32_t rank,
 
 /* ---- the leaders of hosts ---- */
 
-#define MOOI_LINKS 6 /* of a leader: 1 << 6 == MOO_GROUP_MAX */
+#define MOOI_LINKS 6 /* of a leader: 1 << 6 == MOO_GROUP_HOSTS_MAX */
 
 /* The words of this host, for the leader's barrier. */
 struct mooi_words *mooi_words_of(const moo_group *group);

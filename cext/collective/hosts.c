@@ -32,11 +32,11 @@ void mooi_hosts_find(struct mooi_hosts *hosts,
             hosts->stripes = member->stripes;
     }
     for (uint32_t host = 0; host < hosts->count; host++) {
-        hosts->start[host] = (uint8_t)placed;
+        hosts->start[host] = (uint16_t)placed;
         for (uint32_t r = 0; r < size; r++)
             if (hosts->of[r] == host)
-                hosts->order[placed++] = (uint8_t)r;
+                hosts->order[placed++] = (uint16_t)r;
     }
-    hosts->start[hosts->count] = (uint8_t)placed;
+    hosts->start[hosts->count] = (uint16_t)placed;
     hosts->mine = hosts->of[rank];
 }

@@ -13,9 +13,9 @@ struct mooi_hosts {
     uint32_t transports;              /* that all members allow */
     bool checks; /* some members want checksums, so all make them */
     uint32_t stripes; /* of the ring: the most that any wants */
-    uint8_t of[MOO_GROUP_MAX];        /* by rank */
-    uint8_t order[MOO_GROUP_MAX];     /* ranks, by host, then rank */
-    uint8_t start[MOO_GROUP_MAX + 1]; /* by host: its first place in order */
+    uint8_t of[MOO_GROUP_MAX];     /* by rank */
+    uint16_t order[MOO_GROUP_MAX]; /* ranks, by host, then rank */
+    uint16_t start[MOO_GROUP_HOSTS_MAX + 1]; /* by host: its first in order */
 };
 
 /* `members` by rank; `rank` is this member's. */

@@ -36,13 +36,13 @@ static moo_err flush(struct mooi_pipe *pipe, struct mooi_line *line)
 /* false: there is no room, so the other end has read nothing for long. */
 static bool add(struct mooi_line *line, const struct mooi_frame *frame)
 {
-    uint8_t bytes[MOOI_FRAME_BYTES];
-    size_t length = mooi_frame_write(frame, bytes);
-    if (line->out_bytes + HEAD_BYTES + length > sizeof line->out)
+    size_t at = line->out_bytes + HEAD_BYTES, length;
+    if (at > sizeof line->out ||
+        !(length = mooi_frame_write(frame, line->out + at,
+                                    sizeof line->out - at)))
         return false;
     line->out[line->out_bytes] = (uint8_t)length;
     line->out[line->out_bytes + 1] = (uint8_t)(length >> 8);
-    memcpy(line->out + line->out_bytes + HEAD_BYTES, bytes, length);
     line->out_bytes += (uint32_t)(HEAD_BYTES + length);
     return true;
 }
@@ -79,7 +79,7 @@ static moo_err first(const struct mooi_line *line, struct mooi_frame *frame,
         return MOO_EPROTO;
     if (line->in_bytes < HEAD_BYTES || line->in_bytes < HEAD_BYTES + bytes)
         return MOO_OK;
-    if (!mooi_frame_read(frame, line->in + HEAD_BYTES, bytes))
+    if (!mooi_frame_read(frame, NULL, line->in + HEAD_BYTES, bytes))
         return MOO_EPROTO;
     *length = HEAD_BYTES + bytes;
     return MOO_OK;

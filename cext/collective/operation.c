@@ -92,6 +92,11 @@ static void blame(moo_group *group, moo_work *work,
                        "listen on the address of MOOACTOR_BIND"
                      : "the connection between rank %u and rank %u failed",
                  (unsigned)decision->witness, (unsigned)work->outcome.rank);
+    if (why == MOOI_WHY_EXPELLED)
+        snprintf(work->outcome.text, sizeof work->outcome.text,
+                 "the host of rank %u was taken out of the group, as its "
+                 "connections with the host of rank %u fail",
+                 (unsigned)work->outcome.rank, (unsigned)decision->witness);
     if (why == MOOI_WHY_FEW)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  "the group has %u of the %u members that it needs",
@@ -106,7 +111,7 @@ static bool begins_anew(const moo_group *group, uint64_t seq,
                         enum mooi_why why)
 {
     bool lost = why == MOOI_WHY_SHORT || why == MOOI_WHY_DIED ||
-                why == MOOI_WHY_CUT;
+                why == MOOI_WHY_CUT || why == MOOI_WHY_EXPELLED;
     return why <= MOOI_WHY_LEFT ||
            (group->finishes && lost && mooi_goes_on(group, seq));
 }
@@ -133,6 +138,10 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         mooi_ring_hang_up(group); /* which wakes the threads that wait for
                                    * bytes */
     }
+    if (err == MOO_ECLOSED)
+        snprintf(work->outcome.text, sizeof work->outcome.text,
+                 "this host was taken out of the group, as its connections "
+                 "with another fail: leave, and join again");
     if (work->entered && err != MOO_EPEER) /* reads no shared bytes any more */
         mooi_publish(group, COPIED, mooi_base_of(work) + STEP_LAST);
     if (work->entered || err == MOO_EPEER) {

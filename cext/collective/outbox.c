@@ -18,7 +18,7 @@ void mooi_outbox_add(struct mooi_outbox *outbox, uint32_t host,
                      const struct mooi_frame *frame)
 {
     uint8_t bytes[MOOI_FRAME_BYTES];
-    size_t length = mooi_frame_write(frame, bytes);
+    size_t length = mooi_frame_write(frame, bytes, sizeof bytes);
     struct mooi_letter *letter = malloc(sizeof *letter + length);
     if (!letter || !length)
         abort();

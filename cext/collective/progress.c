@@ -158,7 +158,7 @@ moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,
                    uint64_t target)
 {
     const struct mooi_hosts *hosts = &group->hosts;
-    const uint8_t *team = &hosts->order[hosts->start[hosts->mine]];
+    const uint16_t *team = &hosts->order[hosts->start[hosts->mine]];
     uint32_t size = mooi_team(hosts, hosts->mine), own = 0;
     moo_err err = MOO_OK;
     while (team[own] != group->rank)

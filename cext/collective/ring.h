@@ -207,7 +207,7 @@ moo_err mooi_stream_drive(moo_group *group, moo_work *work, uint64_t rounds);
 /* Bytes of each host, one after the other in host order. */
 struct mooi_exchange {
     unsigned char *data;
-    uint32_t start[MOO_GROUP_MAX + 1]; /* by host; the last: the end */
+    uint32_t start[MOO_GROUP_HOSTS_MAX + 1]; /* by host; the last: the end */
     uint32_t step, sent, received;     /* how far it has come */
 };
 

@@ -287,8 +287,8 @@ void mooi_round_reduce(moo_group *group, moo_work *work, uint64_t round)
     const struct mooi_hosts *hosts = &group->hosts;
     const struct mooi_cut *cut = cut_of(group);
     uint32_t team = mooi_team(hosts, hosts->mine);
-    const uint8_t *members = &hosts->order[hosts->start[hosts->mine]];
-    const void *sources[MOO_GROUP_MAX];
+    const uint16_t *members = &hosts->order[hosts->start[hosts->mine]];
+    const void *sources[MOO_GROUP_TEAM_MAX];
     uint64_t line = 64 / cut->element, begin = 0;
     uint64_t total = total_of(group, work, round);
     uint64_t each = ((total + team - 1) / team + line - 1) / line * line;

@@ -34,7 +34,7 @@
 #define BLOCK_BYTES ((uint64_t)8 << 10)
 
 _Static_assert(SMALL_LIMIT <= SMALL_BYTES, "a small operation must fit");
-_Static_assert(STAGES * MOO_GROUP_MAX * MOOI_CHUNK_LEAST <= BULK_BYTES,
+_Static_assert(STAGES * MOO_GROUP_TEAM_MAX * MOOI_CHUNK_LEAST <= BULK_BYTES,
                "the bulk buffers must fit");
 
 /* The progress of an operation, in work->stage. */
@@ -211,7 +211,7 @@ static void reduce_chunk(moo_group *group, moo_work *work, uint64_t round,
                          struct chunk chunk, unsigned char *result)
 {
     const struct mooi_spans *spans = &work->spans;
-    const void *sources[MOO_GROUP_MAX];
+    const void *sources[MOO_GROUP_TEAM_MAX];
     uint32_t size = group->view.size;
     uint64_t done = 0;
     while (done < chunk.bytes) {
@@ -263,7 +263,7 @@ static moo_err get_results(moo_group *group, moo_work *work, uint64_t round)
 static void reduce_small(moo_group *group, moo_work *work)
 {
     const struct mooi_spans *spans = &work->spans;
-    const void *sources[MOO_GROUP_MAX];
+    const void *sources[MOO_GROUP_TEAM_MAX];
     uint64_t begin = 0;
     for (uint32_t i = 0; i < spans->count; begin = spans->ends[i++]) {
         for (uint32_t rank = 0; rank < group->view.size; rank++)

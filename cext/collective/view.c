@@ -16,25 +16,27 @@
 
 moo_err mooi_adopt(moo_group *group)
 {
-    struct mooi_view view;
-    if (mooi_epoch(group) == group->view.epoch)
+    const struct mooi_view *view = &group->view;
+    if (mooi_epoch(group) == view->epoch)
         return MOO_OK;
-    int rank = mooi_next_view(group, &view);
-    if (rank < 0)
-        return group->view.epoch ? MOO_OK : MOOI_PENDING;
-
-    if (!group->formed) /* a newcomer: earlier operations do not concern it */
-        group->seq = view.first_seq - 1;
     pthread_mutex_lock(&group->mutex);
-    group->view = view;
-    group->rank = (uint32_t)rank;
-    mooi_hosts_find(&group->hosts, view.members, view.size, group->rank);
-    group->algorithms = group->hosts.count > 1 ? &mooi_ring_collective
-                                               : &mooi_shm_collective;
-    group->info.rank = group->rank;
-    group->info.size = view.size;
-    group->info.epoch = view.epoch;
+    int rank = mooi_next_view(group);
+    if (rank >= 0) {
+        group->rank = (uint32_t)rank;
+        mooi_hosts_find(&group->hosts, view->members, view->size, group->rank);
+        group->algorithms = group->hosts.count > 1 ? &mooi_ring_collective
+                                                   : &mooi_shm_collective;
+        group->info.rank = group->rank;
+        group->info.size = view->size;
+        group->info.epoch = view->epoch;
+    }
     pthread_mutex_unlock(&group->mutex);
+    if (rank == MOOI_OUT)
+        return MOO_ECLOSED;
+    if (rank < 0)
+        return view->epoch ? MOO_OK : MOOI_PENDING;
+    if (!group->formed) /* a newcomer: earlier operations do not concern it */
+        group->seq = view->first_seq - 1;
     mooi_tune(group);
     return MOO_OK;
 }
@@ -61,6 +63,8 @@ moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)
         /* before the size: the abort may have made the view too small */
         if (seq && mooi_decided(group, seq, &aborted) && aborted)
             return MOO_EPEER;
+        if (err == MOO_ECLOSED)
+            return err;
         if (!err && group->view.size >= group->min_size) {
             group->formed = true;
             return MOO_OK;

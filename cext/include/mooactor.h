@@ -393,7 +393,9 @@ int moo_is_held(moo_plane *plane, const void *data);
  * Members of one host reduce through shared memory; between hosts, one member
  * of each does it in a ring of connections.
  */
-#define MOO_GROUP_MAX 64
+#define MOO_GROUP_MAX 1024     /* members */
+#define MOO_GROUP_TEAM_MAX 64  /* members on one host */
+#define MOO_GROUP_HOSTS_MAX 64 /* hosts */
 #define MOO_EMISMATCH -32 /* the members' calls differ */
 
 typedef struct moo_group moo_group;
@@ -458,7 +460,9 @@ typedef struct {
 /* The end of a call. MOO_EPEER: the member of `rank` in `epoch` died, or left
  * (left != 0). MOO_ETIMEOUT: it did not come in time. MOO_EMISMATCH: its call
  * was another, and `text` names both. MOO_EUNREACHABLE: no transport leads to
- * the other hosts. pid is its process; `text` may say more. */
+ * the other hosts. MOO_ECLOSED: this member has left, or, as `text` says, it is
+ * none any more, because the connections between its host and another break
+ * again and again. pid is its process; `text` may say more. */
 typedef struct {
     int status;
     uint32_t rank, epoch;
@@ -505,7 +509,7 @@ typedef struct {
  * there is by moo_group_agent_next, and hands it to moo_group_master_take, in
  * order; and the other way. One thread at a time calls these functions; none
  * blocks. */
-#define MOO_GROUP_FRAME_BYTES 16384 /* at most */
+#define MOO_GROUP_FRAME_BYTES 65536 /* at most */
 typedef struct moo_group_agent moo_group_agent;
 
 /* Begin the part of a group that lives in the segment `fd`, all zero, which
@@ -549,7 +553,7 @@ void moo_group_master_close(moo_group_master *master);
  * moo_group_ready. `process_id` identifies this process to the user; min_size
  * must be the same for all; timeout_s bounds each operation; `options` may be
  * NULL. MOO_EINVAL: too small a segment, one that no agent has begun, or an
- * option that makes no sense. MOO_ENOMEM: MOO_GROUP_MAX members already.
+ * option that makes no sense. MOO_ENOMEM: MOO_GROUP_TEAM_MAX members there.
  * MOO_EVERSION: another version. MOO_ESYS: see errno. */
 moo_err moo_group_join(int fd, int bell, uint64_t process_id,
                        uint32_t min_size, double timeout_s,
@@ -558,7 +562,7 @@ moo_err moo_group_join(int fd, int bell, uint64_t process_id,
 /* Wait until this member is admitted and the group has min_size members.
  * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. MOO_EINVAL:
  * the members have another min_size. MOO_EMISMATCH: they have another `finishes`.
- * MOO_ENOMEM: they are too many. */
+ * MOO_ENOMEM: they are MOO_GROUP_MAX, or on MOO_GROUP_HOSTS_MAX other hosts. */
 moo_err moo_group_ready(moo_group *group, double seconds);
 
 /* Queue a call: `parts` operations, at least one, for as many types of

@@ -140,6 +140,11 @@ def _add_host(commands: Commands) -> None:
     )
     _add_ports(host)
     _add_key(host)
+    host.add_argument(
+        "--wait",
+        action="store_true",
+        help="go on trying if the broker has another key, in place of ending",
+    )
     # Of hosts that a rank of a job starts.
     host.add_argument("--with-broker", action="store_true", help=argparse.SUPPRESS)
 

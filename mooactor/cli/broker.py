@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import socket
+from functools import partial
 
 from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
@@ -61,6 +62,10 @@ def _serve(
     broker = Broker(node, serving.log, end)
     serving.describe(broker.report)
     serving.log(about(key))
+    try:
+        node.tell_fingerprint(partial(_strange, serving, key))
+    except OSError as error:
+        serving.log(f"programs with another key are not told: {error.strerror} (UDP)")
     if first is not None:
         standby = Standby(node, str(first), later, serving.log, serving.stop)
     serving.ready(f"mooactor broker at {node.address}")
@@ -69,6 +74,13 @@ def _serve(
         channel.close(FAREWELL)
     if standby is not None:
         standby.close()
+
+
+def _strange(serving: Serving, key: secret.Key, host: str, theirs: str) -> None:
+    serving.log(
+        f"a program on {host} holds another key, {theirs}, and is not let in; the key "
+        f"here is {key}"
+    )
 
 
 def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import io
 import json
 import os
@@ -42,14 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    code = 0
     try:
-        return _flushed(_run(arguments))
-    except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.ENOSPC) or error.filename:
-            raise
-        return _flushed(0, error)
-    except SystemExit as stopped:  # by the parser, which has said why
-        raise SystemExit(_flushed(int(stopped.code or 0))) from None
+        try:
+            code = _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        discard(1)
+    return code
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -69,29 +69,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         return error.code if isinstance(error, Failure) else 2
     except KeyboardInterrupt:
         return 130
-
-
-def _flushed(code: int, failed: OSError | None = None) -> int:
-    """The exit code, once all that was printed is written, or cannot be. `failed`: what
-    has stopped the command from printing more, as in `mooactor status | head`."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        failed = error
-        discard(1)
-    if failed is not None and failed.errno != errno.EPIPE:
-        code = code or 1
-        with suppress(OSError):
-            print(
-                f"mooactor: the output cannot be written ({failed.strerror}), and the "
-                "rest of it is lost: make room there, or write it elsewhere",
-                file=sys.stderr,
-            )
-    try:
-        sys.stderr.flush()
-    except OSError:
-        discard(2)
-    return code
 
 
 def discard(stream: int) -> None:

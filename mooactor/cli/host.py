@@ -11,10 +11,10 @@ from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
-from mooactor.control.secret import OTHER_KEY
+from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.host import addresses
+from mooactor.host.daemon import HostDaemon, Offer
 from mooactor.host.driver_joins import reach_of
-from mooactor.host.keeper import Keeper, Offer
 from mooactor.host.leaving import FAREWELL
 from mooactor.host.protocol import Refused
 from mooactor.process.environment import check_host_name, host_name
@@ -35,11 +35,12 @@ def run(options: argparse.Namespace) -> int:
         serving,
         offer.name,
         key,
+        waits=options.wait,
         with_broker=options.with_broker,
     )
     try:
         try:
-            keeper = Keeper(
+            daemon = HostDaemon(
                 offer,
                 serving.loop,
                 serving.log,
@@ -51,9 +52,9 @@ def run(options: argparse.Namespace) -> int:
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
         try:
-            serving.run(keeper.node, keeper.look, keeper.due)
+            serving.run(daemon.node, daemon.look, lambda: None)
         finally:
-            keeper.close()
+            daemon.close()
     finally:
         serving.close()
     if news.refusal is not None:
@@ -66,7 +67,7 @@ class _News:
 
     A host whose name another one has, and that never joined any, ends: no `mooactor
     stop` would reach it, and later it could take that name. So does one with another
-    key than its broker. `refusal` says why, then.
+    key than its broker, unless it `waits`. `refusal` says why, then.
 
     Args:
       with_broker: end with the only broker that there is.
@@ -78,10 +79,11 @@ class _News:
         name: str,
         key: secret.Key,
         *,
+        waits: bool = False,
         with_broker: bool = False,
     ) -> None:
         self._serving = serving
-        self._with_broker = with_broker
+        self._waits, self._with_broker = waits, with_broker
         self._name = name
         self._key = key
         self.refusal: str | None = None
@@ -128,8 +130,9 @@ class _News:
         if OTHER_KEY not in why:
             # Of a host that was killed the broker may not know yet.
             self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
-        else:
-            self._give_up(f"{text}: {secret.next_step(why, self._key)}")
+        elif not self._waits:
+            step = secret.next_step(why, self._key)
+            self._give_up(f"{text}: {step}; with --wait it goes on trying")
 
     def _give_up(self, text: str) -> None:
         if not self._has_joined:

@@ -7,7 +7,6 @@ stderr that has stopped does not hold it up.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections import deque
@@ -45,9 +44,7 @@ class Serving:
         self._terminal = Terminal(2, _LOG_BYTES)
         self._stopping = False
         self._reports: deque[str] = deque()
-        self._woken, self._wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.loop.watch(self._woken, self._clear)
-        signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
+        self._end_waking = self.loop.wake_on_signals()
         self._before = [signal.signal(s, lambda *_: self.stop()) for s in _SIGNALS]
 
     def stop(self) -> None:
@@ -94,16 +91,7 @@ class Serving:
 
     def close(self) -> None:
         """Give the signals back, and write the rest of the log, if somebody reads."""
-        signal.set_wakeup_fd(-1)
+        self._end_waking()
         for number, handler in zip(_SIGNALS, self._before, strict=True):
             signal.signal(number, handler)
         self._terminal.drain(_DRAIN_S, time.monotonic() + _DRAIN_S)
-        self.loop.unwatch(self._woken)
-        os.close(self._woken)
-        os.close(self._wakes)
-
-    def _clear(self) -> None:
-        try:
-            os.read(self._woken, 4096)
-        except BlockingIOError:
-            pass

@@ -31,7 +31,7 @@ from mooactor.cluster.registry import Registry
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Malformed, Message, readable
 from mooactor.control.node import Node
-from mooactor.host import brokerlink
+from mooactor.host import membership
 from mooactor.host.addresses import is_reachable
 from mooactor.host.leaving import FAREWELL
 from mooactor.host.members import (
@@ -278,7 +278,7 @@ class Standby:
     def _open(self) -> None:
         if self._closed:
             return
-        self._channel = brokerlink.connect(self._node, self._address, self)
+        self._channel = membership.connect(self._node, self._address, self)
         self._say(self._channel)
 
     def _say(self, channel: Channel) -> None:

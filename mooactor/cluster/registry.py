@@ -18,7 +18,7 @@ again by its members, so nothing is lost with it.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +43,7 @@ class Registry:
     """Rows by name, and those who watch them.
 
     Args:
-      post: sends a message to a watcher. It may call `leave` and `unwatch`.
+      post: sends a message to a watcher.
       expiry_s: the silence after which a member is taken to be gone.
     """
 
@@ -53,8 +53,6 @@ class Registry:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()  # longest silent first
         self._by_member: dict[Hashable, str] = {}
         self._watchers: dict[Hashable, None] = {}
-        self._events: deque[tuple[Hashable, Message]] = deque()
-        self._telling = False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -159,12 +157,6 @@ class Registry:
                 return
             yield entry
 
-    def due(self) -> float | None:
-        """When `expire` has something to do at the earliest."""
-        for entry in self._entries.values():
-            return entry.heard + self._expiry_s
-        return None
-
     # -- watchers ----------------------------------------------------------
 
     @property
@@ -176,29 +168,14 @@ class Registry:
         """Send it all rows now, and every change from now on."""
         self._watchers[watcher] = None
         for message in in_messages(self.rows()):
-            self._events.append((watcher, message))
-        self._drain()
+            self._post(watcher, message)
 
     def unwatch(self, watcher: Hashable) -> None:
         self._watchers.pop(watcher, None)
 
     def _tell_all(self, event: Message) -> None:
         for watcher in self._watchers:
-            self._events.append((watcher, event))
-        self._drain()
-
-    def _drain(self) -> None:
-        # A post may bring about the next change; its events come after this one's.
-        if self._telling:
-            return
-        self._telling = True
-        try:
-            while self._events:
-                watcher, event = self._events.popleft()
-                if watcher in self._watchers:
-                    self._post(watcher, event)
-        finally:
-            self._telling = False
+            self._post(watcher, event)
 
 
 def _key(announced: Announcement) -> str:

@@ -125,12 +125,6 @@ def towards(host: str) -> str | None:
         return None
 
 
-def is_own(host: str) -> bool:
-    """Whether connections to that numeric address stay on this host."""
-    source = towards(host)
-    return source is not None and (is_loopback(host) or is_same(source, host))
-
-
 def own() -> str:
     """The address by which other hosts most likely reach this one."""
     return towards(_ELSEWHERE) or next(_of_interfaces(), "127.0.0.1")

@@ -28,6 +28,7 @@ from mooactor.control import addresses, frames
 from mooactor.control.acceptor import Accept, Acceptor
 from mooactor.control.channel import Channel, Listener, Terms
 from mooactor.control.clock import REAL, Clock
+from mooactor.control.fingerprints import Answers
 from mooactor.control.outgoing import OutgoingChannel
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.reliable import MAX_MESSAGE
@@ -77,6 +78,7 @@ class Node:
         self.id = secrets.token_bytes(frames.ID_BYTES)
         self._beat_s = beat_s
         terms = Terms(beat_s, late_acks, most_bytes)
+        self._bind = bind
         self._advertised = advertise or (None if bind == addresses.EVERY else bind)
         self._seen: str | None = None  # the interface towards the first other host
         self._dirty: set[Channel] = set()
@@ -147,6 +149,17 @@ class Node:
         self._outgoing.add(channel)
         self.watch(channel)
         return channel
+
+    def tell_fingerprint(self, heard: Callable[[str, str], None]) -> None:
+        """Answer programs that hold another key, as `fingerprints.Answers` says. It
+        costs one more descriptor.
+
+        Raises:
+          OSError: another program has the port, of UDP.
+        """
+        own, where = self._sockets.fingerprint, (self._bind, self.port)
+        answers = Answers(self._ready, self.clock, own, where, heard)
+        self._made.callback(answers.close)
 
     def _introduce(self, host: str) -> tuple[bytes, str]:
         local = None if self._advertised else addresses.towards(host)

@@ -23,12 +23,12 @@ from functools import partial
 
 import zmq
 
-from mooactor.control import addresses, curve, frames
+from mooactor.control import addresses, curve, fingerprints, frames
 from mooactor.control.channel import Channel, Keeper, Listener, Terms
 from mooactor.control.clock import Clock
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.reliable import WINDOW
-from mooactor.control.secret import OTHER_KEY, TURNED_DOWN
+from mooactor.control.secret import TURNED_DOWN
 from mooactor.control.sockets import Sockets, event_of, has_news, unmonitor
 from mooactor.times import (
     ATTEMPT_S,
@@ -237,8 +237,8 @@ class Attempt:
 FIRST_DELAY_S = 0.01
 LONGEST_DELAY_S = 0.1
 _PARTING_MS = 200  # for a last frame
-# Where the handshakes with a server of CURVE fail for so long, it has another key.
-_OTHER_KEY_S = 1.0
+# Where handshakes fail for so long, and nobody says which key is there.
+_UNANSWERED_S = 1.0
 
 
 class OutgoingChannel(Channel):
@@ -275,7 +275,9 @@ class OutgoingChannel(Channel):
         self._attempt_ends = 0.0
         self._connect_ms = CONNECT_MS
         self._probe: Probe | None = None
-        self._asked = ""  # the host that it asks
+        self._question: fingerprints.Question | None = None
+        self._asked = ""  # the host that they ask
+        self._theirs: str | None = None  # the fingerprint of the other side's key
         self._turned_down_at: float | None = None  # first, of those in a row
         self._delay_s = FIRST_DELAY_S
         self._dial_at: float | None = None
@@ -376,7 +378,7 @@ class OutgoingChannel(Channel):
         took_s = self._now() - (self._attempt_ends - ATTEMPT_S)
         wanted_ms = max(SHORTEST_CONNECT_MS, round(took_s * 1000))
         self._connect_ms = min(wanted_ms, CONNECT_MS)
-        self._stop_asking()
+        self._stop_asking()  # a lost question would keep its socket
         self.attach(self._attempt, frame.taken)
 
     def _gone(self) -> str:
@@ -407,26 +409,38 @@ class OutgoingChannel(Channel):
         self._asked = target[0]
         with contextlib.suppress(OSError):  # out of descriptors: nothing is known
             self._probe = Probe(self._ready, *target, self._probed, greets=suspected)
+            if not self.peer:
+                own = self._sockets.fingerprint
+                question = fingerprints.Question(
+                    self._ready, own, target, self._answered
+                )
+                self._question = question
 
     def _stop_asking(self) -> None:
-        if self._probe is not None:
-            self._probe.close()
-            self._probe = None
+        for asking in (self._probe, self._question):
+            if asking is not None:
+                asking.close()
+        self._probe = self._question = None
+
+    def _answered(self, theirs: str) -> None:
+        self._question, self._theirs = None, theirs
+        if theirs != self._sockets.fingerprint:
+            self._other_key()
 
     def _other_key(self) -> None:
         if self.peer or self.why is not None:
             return
         if len(self._hosts) > 1:  # of a name: another one may have this side's key
             self._hosts = [host for host in self._hosts if host != self._asked]
-            self._turned_down_at = None
-        else:
-            self.end(f"{OTHER_KEY} than this side")
+            self._theirs = self._turned_down_at = None
+            return
+        self.end(fingerprints.difference(self._sockets.fingerprint, self._theirs))
 
     def _probed(self, code: int) -> None:
         self._probe = None
         since = self._turned_down_at
-        if code == CURVE and since is not None:
-            if self._now() - since >= _OTHER_KEY_S:
+        if code == CURVE and self._theirs is None and since is not None:
+            if self._now() - since >= _UNANSWERED_S:
                 self._other_key()
             return
         self.refused = code == REFUSED

@@ -20,7 +20,6 @@ the rule, for whatever listens or connects with such a key.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import stat
@@ -29,6 +28,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mooactor import errors
+from mooactor.control import fingerprints
 from mooactor.control.addresses import is_loopback
 
 VARIABLE = "MOOACTOR_KEY"
@@ -38,17 +38,8 @@ KEY_BYTES = 32
 TURNED_DOWN = (
     "the handshake failed, so what listens there holds another key or is no mooactor"
 )
-#: In the reason why a channel has ended: no attempt with this side's key will do.
-OTHER_KEY = "it holds another key"
 _LOCAL = "local-key"  # the name of its file
 _MOST_BYTES = 4096  # of a file that might be a key
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 @dataclass(frozen=True)
@@ -67,9 +58,7 @@ class Key:
 
     @property
     def fingerprint(self) -> str:
-        """Eight hex digits to compare keys by. They do not help to find the key."""
-        person = b"moo-fingerprint"
-        return hashlib.blake2b(self.secret, digest_size=4, person=person).hexdigest()
+        return fingerprints.of(self.secret)
 
     def __str__(self) -> str:
         return f"key {self.fingerprint} from {self.source}"
@@ -79,11 +68,8 @@ def next_step(why: str, key: Key, otherwise: str = "") -> str:
     """The remedy for a broker that has not answered for the reason `why`, and the key
     that this program has. `otherwise`: what to do if that is no matter of the key."""
     step = otherwise or "see whether `mooactor broker` runs there, with the same key"
-    if TURNED_DOWN in why or OTHER_KEY in why:
-        step = (
-            "copy the broker's key file here, or restart the broker with this one "
-            "(`mooactor keygen --show` prints which key a host has)"
-        )
+    if TURNED_DOWN in why or fingerprints.OTHER_KEY in why:
+        step = "copy the broker's key file here, or restart the broker with this one"
     return f"{step}; the key here is {key}"
 
 
@@ -240,25 +226,6 @@ def _parsed(text: str, where: str) -> bytes:
     return secret
 
 
-def _check_replaceable(path: str) -> None:
-    """A rename onto it would replace a link or a device, not what it stands for."""
-    try:
-        found = os.lstat(path).st_mode
-    except OSError:  # nothing, or nothing that can be seen: writing it says why
-        return
-    if stat.S_ISLNK(found):
-        raise errors.AuthError(
-            f"{path} is a symbolic link, to {os.path.realpath(path)}, and is not "
-            "replaced: name that file itself"
-        )
-    if not stat.S_ISREG(found):
-        kind = _KINDS.get(stat.S_IFMT(found), "no file")
-        raise errors.AuthError(
-            f"{path} is {kind}, and is not replaced: name a file, as in "
-            "`mooactor keygen FILE`"
-        )
-
-
 def make(path: str, *, force: bool = False) -> Key:
     """Write a new key into a file that appears at once and whole, of mode 0600.
 
@@ -267,7 +234,12 @@ def make(path: str, *, force: bool = False) -> Key:
       FileExistsError: there is a file, which stays as it is; not with `force`.
       OSError: the file cannot be written.
     """
-    _check_replaceable(path)
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        # A rename onto a link or a device would replace that, not what it stands for.
+        raise errors.AuthError(
+            f"{path} is no regular file, and is not replaced: name a file, as in "
+            "`mooactor keygen FILE`"
+        )
     key = Key(secrets.token_bytes(KEY_BYTES), path, made=True)
     directory = os.path.dirname(os.path.abspath(path))
     os.makedirs(directory, mode=0o700, exist_ok=True)

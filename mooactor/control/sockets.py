@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import zmq
 
-from mooactor.control import curve, frames
+from mooactor.control import curve, fingerprints, frames
 from mooactor.control.curve import Gate
 from mooactor.errors import MooError
 from mooactor.times import HALF_OPEN_MS, HANDSHAKE_MS
@@ -51,6 +51,7 @@ class Sockets:
         """Raises MooError: this process has too few descriptors left."""
         _check_descriptors()
         self._secret = secret
+        self.fingerprint = fingerprints.of(secret)
         self._context: zmq.Context[Socket] = zmq.Context(1)
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
         try:

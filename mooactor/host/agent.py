@@ -8,7 +8,7 @@ nothing, so neither actors nor modules can hold it up.
 
 `moo.init` starts one that belongs to its driver: it has the `home` of that session, and
 ends with it. `mooactor host` is one without a driver: sessions of others are `guest`s
-there, as many as there are. Both are this program; see `main` and `keeper`.
+there, as many as there are. Both are this program; see `main` and `daemon`.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class Agent:
         """The driver has said what session this is."""
         if config.cluster is None:
             return
-        from mooactor.host.cluster import join  # only here: it loads ZeroMQ
+        from mooactor.host.cluster import Cluster  # only here: it loads ZeroMQ
 
-        self._cluster = join(self.home, self._loop, config)
+        self._cluster = Cluster(self.home, self._loop, config)
 
     def run(self) -> None:
         """Serve until the driver is gone or ends the session."""

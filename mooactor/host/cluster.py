@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""A home's view of the cluster that its session has joined.
+"""The cluster that a session has joined, as its home sees it.
 
-`join` makes it: the session's agent becomes a node, and follows the brokers.
+The session's agent becomes a node, and follows the brokers.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
 
 from mooactor.control.messages import readable
@@ -30,25 +29,88 @@ from mooactor.process.protocol import BrokerLost, Configure, Joined, Refused
 class Cluster:
     """The hosts that the broker has told of, and the way to each."""
 
-    def __init__(
-        self,
-        node: Node,
-        membership: Membership,
-        loop: EventLoop,
-        mark: str,
-        news: Home,
-        namespace: Namespace | None = None,
-        on_close: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`mark`: the session's, by which hosts account for it. `namespace`: that of
-        the session. `on_close` may post last words over the node."""
-        self.node = node
-        self.membership = membership
-        self._loop = loop
-        self._mark = mark
-        self._news = news
-        self._namespace = namespace
-        self._on_close = on_close
+    def __init__(self, home: Home, loop: EventLoop, config: Configure) -> None:
+        """Join as `config.cluster` says. The driver hears ``joined`` once a broker has
+        taken the announcement, or ``refused`` with the reason once one of the list has
+        refused it and no other one has answered.
+
+        Raises:
+          MooError: there is no address or port to listen on.
+        """
+        options = config.cluster
+        assert options is not None and config.reach is not None
+        self._home, self._loop, self._config = home, loop, config
+        self._refusals: dict[str, str] = {}
+        self._silent = set(options.addresses)  # nothing was heard of these yet
+        self.node = Node(options.secret, **listening(config.reach))
+        if options.namespace is not None:
+            home.namespace = Namespace(options.namespace, home, self.node)
+        self._desk = Desk(home, config.mark, called(config.argv))
+        self.node.accept = self._desk.accept
+        self.membership = Membership(
+            self.node,
+            options.addresses,
+            self._announcement,
+            loop.later,
+            on_joined=self._joined,
+            on_refused=self._refused,
+            on_lost=self._lost,
+            on_host=self._on_row,
+        )
+        if home.namespace is not None:
+            home.namespace.membership = self.membership
+        home.sites.cluster = self
+        loop.watch(self.node.fileno(), self.node.serve)
+
+    def _announcement(self) -> Row:
+        home, config = self._home, self._config
+        assert config.cluster is not None
+        total, free = home.sites.offer()
+        return Row(
+            name=home.sites.here.host,
+            id=self.node.id.hex(),
+            address=self.node.address,
+            kind="home",
+            cpus=int(total.cpus),
+            gpus=int(total.gpus),
+            memory=int(total.memory),
+            labels={},
+            free=free.shown(),
+            versions=versions(),
+            sessions=[config.mark],
+            actors=len(home.sites.here),
+            namespace=config.cluster.namespace,
+        )
+
+    # -- brokers -----------------------------------------------------------------
+
+    def _joined(self, address: str, notes: list[str]) -> None:
+        tell = partial(self._home.tell_driver, Joined(address, notes))
+        if self._home.namespace is None:
+            tell()
+        else:
+            self._home.namespace.when_settled(tell)
+
+    def _refused(self, address: str, why: str) -> None:
+        self._refusals.setdefault(address, why)
+        self._heard(address)
+
+    def _lost(self, address: str, why: str) -> None:
+        self._home.tell_driver(BrokerLost(address, readable(why)))
+        self._heard(address)
+
+    def _heard(self, address: str) -> None:
+        self._silent.discard(address)
+        if self._refusals and not self._silent:
+            address, why = next(iter(self._refusals.items()))
+            self._home.tell_driver(Refused(address, readable(why)))
+
+    def _on_row(self, row: Row) -> None:
+        self._home.pending.hosts_changed()
+        if self._home.namespace is not None:
+            self._home.namespace.on_row(row)
+
+    # -- hosts -------------------------------------------------------------------
 
     def rows(self) -> list[Row]:
         """The announcement of each host that takes actors of any session."""
@@ -73,12 +135,14 @@ class Cluster:
         row = self.membership.hosts.get(host)
         if row is None:
             raise NoPlace(f"host {host} has left the cluster")
-        site = RemoteSite(host, self._loop, self._news)
+        site = RemoteSite(host, self._loop, self._home)
         channel = self.node.connect(row.address, site)
         near = remote.invitation(os.fsdecode(config.directory))
         about = (config.place, config.python, config.argv, config.preload)
-        site.open(channel, Open(self._mark, *about, near))
+        site.open(channel, Open(config.mark, *about, near))
         return site
+
+    # -- the loop ----------------------------------------------------------------
 
     def after_round(self) -> None:
         """The loop has served what there was."""
@@ -88,92 +152,8 @@ class Cluster:
 
     def close(self) -> None:
         """Leave it."""
-        self._on_close()
-        if self._namespace is not None:
-            self._namespace.close()
+        self._desk.close()
+        if self._home.namespace is not None:
+            self._home.namespace.close()
         self.membership.close()
         self.node.close()
-
-
-def join(home: Home, loop: EventLoop, config: Configure) -> Cluster:
-    """Join as `config.cluster` says. The driver hears ``joined`` once a broker has
-    taken the announcement, or ``refused`` with the reason once one of the list has
-    refused it and no other one has answered.
-
-    Raises:
-      MooError: there is no address or port to listen on.
-    """
-    options = config.cluster
-    assert options is not None and config.reach is not None
-    node = Node(options.secret, **listening(config.reach))
-    namespace: Namespace | None = None
-    if options.namespace is not None:
-        namespace = Namespace(options.namespace, home, node)
-    home.namespace = namespace
-
-    def announcement() -> Row:
-        total, free = home.sites.offer()
-        return Row(
-            name=home.sites.here.host,
-            id=node.id.hex(),
-            address=node.address,
-            kind="home",
-            cpus=int(total.cpus),
-            gpus=int(total.gpus),
-            memory=int(total.memory),
-            labels={},
-            free=free.shown(),
-            versions=versions(),
-            sessions=[config.mark],
-            actors=len(home.sites.here),
-            namespace=options.namespace,
-        )
-
-    def joined(address: str, notes: list[str]) -> None:
-        news = Joined(address, notes)
-        if namespace is None:
-            home.tell_driver(news)
-        else:
-            namespace.when_settled(partial(home.tell_driver, news))
-
-    def on_row(row: Row) -> None:
-        home.placeless.hosts_changed()
-        if namespace is not None:
-            namespace.on_row(row)
-
-    refusals: dict[str, str] = {}
-    silent = set(options.addresses)  # nothing was heard of these yet
-
-    def settle() -> None:
-        if refusals and not silent:
-            address, why = next(iter(refusals.items()))
-            home.tell_driver(Refused(address, readable(why)))
-
-    def refused(address: str, why: str) -> None:
-        silent.discard(address)
-        refusals.setdefault(address, why)
-        settle()
-
-    def lost(address: str, why: str) -> None:
-        silent.discard(address)
-        home.tell_driver(BrokerLost(address, readable(why)))
-        settle()
-
-    membership = Membership(
-        node,
-        options.addresses,
-        announcement,
-        loop.later,
-        on_joined=joined,
-        on_refused=refused,
-        on_lost=lost,
-        on_host=on_row,
-    )
-    if namespace is not None:
-        namespace.membership = membership
-    desk = Desk(home, config.mark, called(config.argv))
-    node.accept = desk.accept
-    cluster = Cluster(node, membership, loop, config.mark, home, namespace, desk.close)
-    home.sites.cluster = cluster
-    loop.watch(node.fileno(), node.serve)
-    return cluster

@@ -13,10 +13,11 @@ import msgspec
 from mooactor import errors
 from mooactor.control import addresses
 from mooactor.control.complaints import say
+from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.control.keys import namespace_key, new_session_key
 from mooactor.control.messages import Message
 from mooactor.control.reach import Reach
-from mooactor.control.secret import OTHER_KEY, Key, next_step, stay_here
+from mooactor.control.secret import Key, next_step, stay_here
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.environment import host_name
 from mooactor.process.protocol import Cluster, Joined, NotJoined, Refused

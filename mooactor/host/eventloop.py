@@ -16,6 +16,7 @@ import abc
 import contextlib
 import os
 import selectors
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -107,6 +108,30 @@ class EventLoop:
         """Stop watching `fd`. Does nothing if it is not watched."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
+
+    def wake_on_signals(
+        self, action: Callable[[], None] = lambda: None
+    ) -> Callable[[], None]:
+        """Have each signal wake the loop, which calls `action`. Call the result to end
+        that."""
+        # The signal's number is written to the pipe.
+        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+        def woken() -> None:
+            with contextlib.suppress(BlockingIOError):
+                while len(os.read(read, 4096)) == 4096:
+                    pass
+            action()
+
+        def end() -> None:
+            signal.set_wakeup_fd(-1)
+            self.unwatch(read)
+            os.close(read)
+            os.close(write)
+
+        self.watch(read, woken)
+        return end
 
     # -- lifelines ---------------------------------------------------------
 

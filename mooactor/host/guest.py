@@ -23,17 +23,15 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from mooactor.control import incarnations
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Malformed, Message, Unsendable, readable
-from mooactor.control.reach import Reach
 from mooactor.host import remote
-from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.eventloop import Line
 from mooactor.host.groups import Groups
 from mooactor.host.leftovers import Leftovers
 from mooactor.host.members import OF_A_MEMBER, Stop
@@ -64,52 +62,35 @@ from mooactor.host.protocol import (
     Reserved,
     Start,
 )
-from mooactor.host.reaper import Reaper
 from mooactor.host.relays import LineRelay, OutputRelay
-from mooactor.host.resources import Resources
 from mooactor.host.site import End, Process, Site
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.needs import Amount
 from mooactor.process.parcel import sealed
 
-_AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
+if TYPE_CHECKING:
+    from mooactor.host.daemon import HostDaemon
+
+_AGAIN_S = 1.0  # until a directory that could not be removed is
 
 
 class Guest:
     """The agent's part in a session that lives elsewhere."""
 
-    def __init__(
-        self,
-        host: str,
-        channel: Channel,
-        loop: EventLoop,
-        reaper: Reaper,
-        resources: Resources,
-        reach: Reach,
-        no_room: Callable[[], str | None],
-        on_open: Callable[[Guest, str], None],
-        on_end: Callable[[Guest], None],
-    ) -> None:
-        """`no_room`: why this agent can have no more processes; None: it can.
-        `on_open` ends any other guest of the session with this mark."""
-        self.host = host
+    def __init__(self, daemon: HostDaemon, channel: Channel) -> None:
+        self._daemon = daemon
+        self.host = daemon.offer.name
         self.mark = ""  # of the session; empty until it is opened
         self._channel = channel
-        self._lines = LineRelay(loop, channel)
-        self._output = OutputRelay(loop, channel)
-        self._loop = loop
-        self._reaper = reaper
-        self._resources = resources
-        self._reach = reach
-        self._no_room = no_room
-        self._on_open = on_open
-        self._on_end = on_end
+        self._loop, self._resources = daemon.loop, daemon.resources
+        self._lines = LineRelay(self._loop, channel)
+        self._output = OutputRelay(self._loop, channel)
         self._site: Site | None = None
-        self._leftovers = Leftovers(loop)
+        self._leftovers = Leftovers(self._loop)
         self._directory = ""
         self._lock = -1
-        self._groups = Groups(loop, host, self._group_says)
+        self._groups = Groups(self._loop, self.host, self._group_says)
         self._processes: dict[int, LocalProcess] = {}
         self._by_line: dict[Line, int] = {}
         self.closed = False
@@ -174,7 +155,7 @@ class Guest:
             )
         # Any other guest of this session ends before this one reserves anything. Its
         # home has given that guest's channel up, for it has one at a time to an agent.
-        self._on_open(self, message.session)
+        self._daemon.opens(self, message.session)
         self.mark = message.session
         near = remote.accepted(message.near)
         self._directory, self._lock = (near, -1) if near else files.make_directory()
@@ -185,7 +166,12 @@ class Guest:
             environment=self._leftovers.environment,
         )
         self._site = Site(
-            self.host, self._loop, nursery, self._reaper, self._output, where=self.host
+            self.host,
+            self._loop,
+            nursery,
+            self._daemon.reaper,
+            self._output,
+            where=self.host,
         )
         self._site.family = self
         nursery.configure(place.path, message.argv, message.preload)
@@ -193,7 +179,7 @@ class Guest:
 
     def _reserve(self, message: Reserve) -> None:
         holders = [(self.mark, one) for one in message.holders]
-        needs, note = message.needs, self._no_room() or ""
+        needs, note = message.needs, self._daemon.no_room() or ""
         if not note:
             room = self._resources.take_all(holders, needs)
             if room < len(holders):
@@ -212,7 +198,7 @@ class Guest:
         if number in self._processes:
             raise Refused(f"there is a process {number} already")
         holder = (self.mark, message.holder)
-        why = self._no_room()
+        why = self._daemon.no_room()
         if why is not None:
             self._post(Denied(number, why))
             return
@@ -223,7 +209,7 @@ class Guest:
         life = replace(
             grant.give(message.life),
             directory=os.fsencode(self._directory),
-            reach=self._reach,
+            reach=self._daemon.offer.reach,
             away=True,  # from its home
         )
         fds = [sealed([data]) for data in message.parcels]
@@ -363,25 +349,15 @@ class Guest:
         self._resources.forget(self.mark)
         self._groups.close()
         self._remove_directory()
-        self._on_end(self)
+        self._daemon.ended(self)
 
-    def _remove_directory(self, tries: int = _TRIES) -> None:
-        """Its processes are being killed, and may still put something into it."""
-        if self.tidy_up() or not tries:
-            self._unlock()
-        else:
-            self._loop.later(_AGAIN_S, partial(self._remove_directory, tries - 1))
-
-    def tidy_up(self) -> bool:
-        """Remove the directory, if it is there still. Whether it is gone."""
-        if self._lock >= 0 and files.remove_directory(self._directory):
-            self._unlock()
-        return self._lock < 0
-
-    def _unlock(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-        self._lock = -1
+    def _remove_directory(self) -> None:
+        if self._lock < 0:
+            return  # it is the home's
+        is_gone = files.remove_directory(self._directory)
+        os.close(self._lock)
+        if not is_gone:  # its processes, which are being killed, put things into it
+            self._loop.later(_AGAIN_S, files.remove_abandoned_directories)
 
 
 class FromHome:

@@ -30,24 +30,22 @@ from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups, Masters
 from mooactor.host.leaving import FAREWELL, named
 from mooactor.host.lifetimes import Lifetimes
+from mooactor.host.locations import Locations
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names
 from mooactor.host.placement import NoPlace, reasons
-from mooactor.host.protocol import GroupFrame, Printer
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests, Surveys
 from mooactor.host.site import End, Process, is_full
 from mooactor.host.sites import Sites
-from mooactor.host.spawning import Placeless, Shelf
+from mooactor.host.spawning import ParcelStore, Pending
 from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Supervisors, explained
-from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.exits import ExitRecord
 from mooactor.process.protocol import (
     Configure,
-    Ended,
     Event,
     HostRow,
     Life,
@@ -84,9 +82,9 @@ class Home:
         self.masters = Masters(self)
         carry = partial(self.masters.take, sites.here)
         self.groups = Groups(loop, sites.here.host, carry)
-        self.shelf = Shelf()
-        self.placeless = Placeless(self)
-        self.whereabouts = Whereabouts(self)
+        self.parcels = ParcelStore()
+        self.pending = Pending(self)
+        self.locations = Locations(self)
         self.surveys = Surveys(self)
         self._said: set[str] = set()  # of hosts, to the user
         self.ending = False
@@ -121,11 +119,6 @@ class Home:
             ([], None) if self.config is None else (self.config.argv, self.config.pid)
         )
         return named(argv, pid, self.sites.here.host)
-
-    def end(self, grace_s: float) -> None:
-        """End the session, as its driver could."""
-        self.tell_driver(Ended("mooactor stop"))
-        self.lifetimes.shut_down(grace_s)
 
     def tell_driver(self, message: Message) -> None:
         """Send the driver news of the session itself."""
@@ -171,12 +164,12 @@ class Home:
     def line_closed(self, line: Line) -> None:
         """An actor's process has closed its end, or the driver has: that is the end."""
         self.names.forget(line)
-        self.requests.births.line_closed(line)
+        self.requests.spawns.line_closed(line)
         if self.namespace is not None:
             self.namespace.line_closed(line)
         for actor in self.living.values():
             actor.forget(line)
-        self.whereabouts.line_closed(line)
+        self.locations.line_closed(line)
         self.masters.line_closed(line)
         if line is self.driver:
             self.ending = True
@@ -263,7 +256,7 @@ class Home:
             note = f"{actor.label} cannot be started: {note}"
             self.ended(actor, ExitRecord("exception", note=note, placement=full))
             return
-        self.placeless.discard(actor)
+        self.pending.discard(actor)
         actor.begin(process)
         self.by_line[process.line] = actor
 
@@ -305,7 +298,7 @@ class Home:
         """No host takes it: it waits, or is turned away. `why` is about those that were
         not asked."""
         if self._waits(actor):
-            self.placeless.add(actor)
+            self.pending.add(actor)
             return
         if otherwise is None:
             said = reasons(actor.denials.values(), why)
@@ -426,14 +419,6 @@ class Home:
         self.sites.closed(site)
         self.masters.site_closed(site)
 
-    def group_said(self, site: RemoteSite, message: GroupFrame) -> None:
-        """The agent of a learner group's place there has a frame for the master."""
-        self.masters.take(site, message.place, message.frame)
-
-    def log(self, stream: int, printer: Printer, lines: list[bytes]) -> None:
-        """An actor has printed that on another host."""
-        self.logs.emit(stream, printer, lines)
-
     def let_go(self, process: Process) -> Supervised:
         """Forget a process that never ran, or has ended."""
         actor = self.by_line.pop(process.line)
@@ -445,7 +430,7 @@ class Home:
     def ended(self, actor: Supervised, record: ExitRecord) -> None:
         """It has no process now: tell its watchers, and restart it if that is due."""
         actor.ending = False
-        self.placeless.discard(actor)
+        self.pending.discard(actor)
         sequel = self.supervisors.judge(actor, record)
         following = actor.incarnation + 1 if sequel.back else None
         self._note_incarnation(actor, following)
@@ -455,7 +440,7 @@ class Home:
         what: What = "stopped" if actor.unwanted else "died"
         self._tell_monitors(actor, what, record, last=not sequel.back)
         self._remove_inbox(actor.process_id)
-        self.whereabouts.process_lost(actor.process_id)
+        self.locations.process_lost(actor.process_id)
         self.lifetimes.end_owned(
             actor,
             gently=record.stopped,

@@ -216,13 +216,13 @@ class Lifetimes:
         actor.over_now()
         del home.living[actor.id]
         home.sites.unplace([actor.id])
-        home.whereabouts.forget(actor)
+        home.locations.forget(actor)
         home.names.free(actor)
         for other in actor.bonds:
             other.bonds.discard(actor)
         actor.bonds.clear()
-        home.shelf.drop(payload)
-        home.shelf.drop(snapshot)
+        home.parcels.drop(payload)
+        home.parcels.drop(snapshot)
         self.release(actor)
         self._dead.append(actor)
         # Two at most, for those that cannot go now are looked at again and again.

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.output import LineReader
+from mooactor.host.output import LineReader, Pipes
 from mooactor.host.protocol import Printer
 from mooactor.host.terminal import Terminal, lost
 from mooactor.process.protocol import Configure, Log
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 _MOST_LOGS = 1 << 24  # bytes for a driver that shows them itself
 _RETRY_S = 0.05
-_RELIEF_S = 0.02
-_RELIEF_SHARE = 0.05  # of the agent's time, for actors that print to a stalled terminal
 _DRAIN_S = 0.5  # without any progress
 _DRAIN_MOST_S = 1.5
 
@@ -71,13 +69,13 @@ class Logs:
         (2)."""
         emit = partial(self.emit, number, printer)
         reader = LineReader(fd, emit, self._loop.later)
-        self._streams[number].watch(reader)
+        self._streams[number].pipes.watch(reader)
         return reader
 
     def end(self, reader: LineReader) -> None:
         """Its writer is dead: read the rest, and close."""
         for stream in self._streams.values():
-            stream.unwatch(reader)
+            stream.pipes.unwatch(reader)
         reader.finish()
 
     def emit(self, number: int, printer: Printer, lines: list[bytes]) -> None:
@@ -141,54 +139,10 @@ class _Stream:
     def __init__(self, loop: EventLoop, terminal: Terminal) -> None:
         self.terminal = terminal
         self._loop = loop
-        self._held_up: set[LineReader] = set()  # not read, because it is full
-        self._relief_due = False
+        self.pipes = Pipes(
+            loop, lambda: not terminal.full, lambda: not terminal.stalls_in()
+        )
         self._expecting = False  # to be told, or to try again, when it takes more
-
-    # -- in ----------------------------------------------------------------
-
-    def watch(self, reader: LineReader) -> None:
-        self._loop.watch(reader.fd, partial(self._read, reader))
-
-    def unwatch(self, reader: LineReader) -> None:
-        self._held_up.discard(reader)
-        self._loop.unwatch(reader.fd)
-
-    def _read(self, reader: LineReader) -> None:
-        if not self.terminal.full:
-            if not reader.read():
-                self.unwatch(reader)
-            return
-        self.unwatch(reader)
-        self._held_up.add(reader)
-        if not self._relief_due:
-            self._relief_due = True
-            self._loop.later(self.terminal.stalls_in(), self._relieve)
-
-    def _relieve(self) -> None:
-        """If the terminal is stalled, let the actors that print to it go on a bit."""
-        self._relief_due = False
-        if not self.terminal.full:
-            self._resume()
-        if not self._held_up:
-            return
-        delay = self.terminal.stalls_in()
-        if not delay:
-            start = time.monotonic()
-            for reader in list(self._held_up):
-                if not reader.read():
-                    self._held_up.discard(reader)
-            took = time.monotonic() - start
-            delay = max(_RELIEF_S, took / _RELIEF_SHARE)
-        self._relief_due = True
-        self._loop.later(delay, self._relieve)
-
-    def _resume(self) -> None:
-        held_up, self._held_up = self._held_up, set()
-        for reader in held_up:
-            self.watch(reader)
-
-    # -- out ---------------------------------------------------------------
 
     def add(self, lines: list[bytes]) -> None:
         self.terminal.add(*lines)
@@ -203,8 +157,6 @@ class _Stream:
         self._loop.unwatch(self.terminal.fd)
         self._expecting = False
         some = self.terminal.flush()
-        if self._held_up and not self.terminal.full:
-            self._resume()
         if some:
             self._expect()
         elif self.terminal.waiting:

@@ -525,7 +525,7 @@ class Neighbor:
             asker = self._askers[line] = Asker(self._numbers)
             self._lines[asker.number] = line
         asker.note(request, self._labels.get(actor_of(request.id), _SOME_ACTOR))
-        process_id = self._home.whereabouts.process_of(line) or 0
+        process_id = self._home.locations.process_of(line) or 0
         self._post(Ask(asker.number, process_id, encode(request)))
 
     def line_closed(self, line: Line) -> None:

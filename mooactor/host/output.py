@@ -9,7 +9,11 @@ import struct
 import termios
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import TypeAlias
+
+from mooactor.host.eventloop import EventLoop
 
 TAIL_LINES = 20
 _MOST_OF_A_TAIL = 1 << 11  # bytes of each of them: its end
@@ -115,6 +119,62 @@ class LineReader:
         for line in lines:
             cut = "…" if len(line) > _MOST_OF_A_TAIL else ""
             self.tail.append(cut + line[-_MOST_OF_A_TAIL:].decode(errors="replace"))
+
+
+_AT_ONCE = 32  # pipes that are looked at again, in turn
+_RETRY_S = 0.01
+
+
+class Pipes:
+    """Those whose lines go to one place. While there is no room, one that has something
+    is left unread, so its writer is slowed down. While nobody makes room, such as the
+    reader of a terminal that is stopped, they are read a little all the same."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        has_room: Callable[[], bool],
+        is_stalled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._loop = loop
+        self._has_room = has_room
+        self._is_stalled = is_stalled
+        self._held_up: dict[LineReader, None] = {}  # in that order
+        self._due = False  # `look` is
+
+    def watch(self, reader: LineReader) -> None:
+        """Read it from here on."""
+        self._loop.watch(reader.fd, partial(self._read, reader))
+
+    def unwatch(self, reader: LineReader) -> None:
+        """Not any more; nothing happens if it is none of these."""
+        self._held_up.pop(reader, None)
+        self._loop.unwatch(reader.fd)
+
+    def _read(self, reader: LineReader) -> None:
+        if not self._has_room():
+            self._loop.unwatch(reader.fd)
+            self._held_up[reader] = None
+            self._look_again()
+        elif not reader.read():
+            self._loop.unwatch(reader.fd)
+
+    def _look_again(self) -> None:
+        if self._held_up and not self._due:
+            self._due = True
+            self._loop.later(_RETRY_S, self._look)
+
+    def _look(self) -> None:
+        self._due = False
+        for reader in list(islice(self._held_up, _AT_ONCE)):
+            if self._has_room():
+                del self._held_up[reader]
+                self.watch(reader)
+            elif self._is_stalled():
+                del self._held_up[reader]
+                if reader.read():
+                    self._held_up[reader] = None  # the last one now
+        self._look_again()
 
 
 def _unread(pipe: int) -> int:

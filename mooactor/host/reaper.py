@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import signal
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mooactor.host.eventloop import EventLoop
@@ -32,11 +31,9 @@ class Reaper:
         self._loop = loop
         self._parents: list[Site] = []
         self._oom_kills = OomKills(path_of_own_group())
-        # The signal's number is written to the pipe, which wakes the loop up.
-        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        loop.watch(read, partial(self._children_died, read))
+        # All that are dead at once, so that none waits in line.
+        loop.wake_on_signals(self.reap)
 
     def add(self, parent: Site) -> None:
         """From here on children may be its own."""
@@ -46,12 +43,6 @@ class Reaper:
         """Its children are nobody's now; does nothing if it was removed."""
         if parent in self._parents:
             self._parents.remove(parent)
-
-    def _children_died(self, pipe: int) -> None:
-        """Some children are dead: all of them at once, so that none waits in line."""
-        while len(_read(pipe)) == 4096:
-            pass
-        self.reap()
 
     def reap(self) -> None:
         """Reap all children that are dead, and tell their parents."""
@@ -81,13 +72,6 @@ def _dead_child() -> int | None:
     except ChildProcessError:
         return None
     return None if found is None else found.si_pid
-
-
-def _read(pipe: int) -> bytes:
-    try:
-        return os.read(pipe, 4096)
-    except BlockingIOError:
-        return b""
 
 
 _KEY = b"oom_kill "

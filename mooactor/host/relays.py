@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 
 from mooactor.control.channel import Channel
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.output import LineReader
+from mooactor.host.output import LineReader, Pipes
 from mooactor.host.protocol import OverLine, Printed, Printer
 from mooactor.process.parcel import contents
 
@@ -26,19 +25,17 @@ _MOST_KEPT = 1 << 21
 _MOST_PRINTED = 1 << 19  # bytes that the home has not handled yet: it takes 10 ms
 _PER_LINE = 1 << 6  # bytes that a line costs beside its text, about
 _PER_MESSAGE = 1 << 12
-_PIPES_AT_ONCE = 32  # that are read again, in turn, once there is room
 _RETRY_S = 0.01
 
 
 class OutputRelay:
-    """See `logs.Output`. News wait behind little of what the living print: no pipe is
+    """As `logs.Logs`. News wait behind little of what the living print: no pipe is
     read while the home has not handled `_MOST_PRINTED` bytes of it."""
 
     def __init__(self, loop: EventLoop, channel: Channel) -> None:
         self._loop = loop
         self._channel = channel
-        self._held_up: dict[LineReader, None] = {}  # in that order
-        self._due = False  # it looks again
+        self._pipes = Pipes(loop, self._has_room)
         # Unhandled output, as bytes, and where in the channel each piece ends.
         self._printed = 0
         self._under_way: deque[tuple[int, int]] = deque()
@@ -46,7 +43,7 @@ class OutputRelay:
     def begin(self, number: int, fd: int, printer: Printer) -> LineReader:
         emit = partial(self._post, number, printer)
         reader = LineReader(fd, emit, self._loop.later)
-        self._watch(reader)
+        self._pipes.watch(reader)
         return reader
 
     def _post(self, number: int, printer: Printer, lines: list[bytes]) -> None:
@@ -56,41 +53,16 @@ class OutputRelay:
         self._printed += cost
         self._under_way.append((self._channel.posted, cost))
 
-    def _watch(self, reader: LineReader) -> None:
-        self._loop.watch(reader.fd, partial(self._read, reader))
-
     def _has_room(self) -> bool:
         handled = self._channel.handled
         while self._under_way and self._under_way[0][0] <= handled:
             self._printed -= self._under_way.popleft()[1]
         return self._printed < _MOST_PRINTED
 
-    def _read(self, reader: LineReader) -> None:
-        if not self._has_room():
-            self._loop.unwatch(reader.fd)
-            self._held_up[reader] = None
-            self._look_again()
-        elif not reader.read():
-            self._loop.unwatch(reader.fd)
-
     def end(self, reader: LineReader) -> None:
-        """As `logs.Output` has it."""
-        self._loop.unwatch(reader.fd)
-        self._held_up.pop(reader, None)
+        """As `logs.Logs` has it."""
+        self._pipes.unwatch(reader)
         reader.finish()
-
-    def _look_again(self) -> None:
-        if self._held_up and not self._due:
-            self._due = True
-            self._loop.later(_RETRY_S, self._look)
-
-    def _look(self) -> None:
-        self._due = False
-        if self._has_room():
-            for reader in list(islice(self._held_up, _PIPES_AT_ONCE)):
-                del self._held_up[reader]
-                self._watch(reader)
-        self._look_again()
 
 
 class LineRelay:

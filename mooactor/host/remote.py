@@ -100,10 +100,10 @@ class RemoteSite:
     """As a `site.Site`. The channel may still be on its way to the host: what is
     posted meanwhile is sent once it is there."""
 
-    def __init__(self, host: str, loop: EventLoop, news: Home) -> None:
+    def __init__(self, host: str, loop: EventLoop, home: Home) -> None:
         self.host = host
         self._loop = loop
-        self._news = news
+        self._home = home
         self._channel: Channel | None = None
         self._processes: dict[int, RemoteProcess] = {}
         self._asked: dict[int, Heard] = {}
@@ -147,7 +147,7 @@ class RemoteSite:
         line = RemoteLine(self, self._numbers)
         process = RemoteProcess(line, tries + 1)
         self._processes[line.number] = process
-        self._loop.watch_line(line, self._news)
+        self._loop.watch_line(line, self._home)
         try:
             self.post(Start(line.number, life, holder, needs, tries, []), fds)
         except BaseException:  # its host has never heard of it, nor will its home
@@ -214,9 +214,9 @@ class RemoteSite:
     def _act_on(self, channel: Channel, message: Message) -> None:
         if isinstance(message, Printed):
             lines = message.lines.split(b"\n")
-            self._news.log(message.stream, message.printer, lines)
+            self._home.logs.emit(message.stream, message.printer, lines)
         elif isinstance(message, GroupFrame):
-            self._news.group_said(self, message)
+            self._home.masters.take(self, message.place, message.frame)
         elif isinstance(message, Opened):
             self.near, self.files = message.near, message.files
             if message.why:
@@ -244,25 +244,25 @@ class RemoteSite:
         elif isinstance(message, Born):
             process.pid, process.cores = message.pid, message.cores
             process.cuda_visible_devices = message.devices
-            self._news.born(process)
+            self._home.born(process)
         elif isinstance(message, Closed):
             self._loop.close_line(process.line)
         elif isinstance(message, Dying):
-            self._news.dying(process)
+            self._home.dying(process)
         else:
             self._ended(process, message)
 
     def _ended(self, process: RemoteProcess, message: OfAProcess) -> None:
         self._let_go(process)
         if isinstance(message, Lost):
-            self._news.lost(process)
+            self._home.lost(process)
         elif isinstance(message, Failed):
-            self._news.failed(process, f"on host {self.host}: {message.note}")
+            self._home.failed(process, f"on host {self.host}: {message.note}")
         elif isinstance(message, Denied):
-            self._news.denied(process, self.host, message.note)
+            self._home.denied(process, self.host, message.note)
         elif isinstance(message, Exited):
             end = End(message.status, tuple(message.stderr), message.oom)
-            self._news.exited(process, end)
+            self._home.exited(process, end)
 
     def _let_go(self, process: RemoteProcess) -> None:
         del self._processes[process.line.number]
@@ -287,8 +287,8 @@ class RemoteSite:
             while self._processes:  # news of one may end others that are here, too
                 process = next(iter(self._processes.values()))
                 self._let_go(process)
-                self._news.host_lost(process, why, begun)
-        self._news.site_closed(self, why)
+                self._home.host_lost(process, why, begun)
+        self._home.site_closed(self, why)
 
 
 HOST_ID = "MOOACTOR_HOST_ID"

@@ -28,7 +28,7 @@ from mooactor.control.messages import Head, Malformed, head_of, readable
 from mooactor.errors import MooError
 from mooactor.host.eventloop import Line
 from mooactor.host.protocol import Refused, StatusRow
-from mooactor.host.spawning import Births
+from mooactor.host.spawning import SpawnRequests
 from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Team, team_of
 from mooactor.process import protocol
@@ -72,7 +72,7 @@ class Requests:
         self._home = home
         self._reply = home.loop.reply
         self._put_off: list[tuple[int, Line, Request]] = []
-        self.births = Births(home, self._guard)
+        self.spawns = SpawnRequests(home, self._guard)
         self._operations: dict[type[Request], Operation] = {
             Configure: self._configure,
             Ready: self._ready,
@@ -88,7 +88,7 @@ class Requests:
             Unreached: self._unreached,
             Survey: self._survey,
             Shutdown: self._shutdown,
-            **self.births.operations(),
+            **self.spawns.operations(),
             protocol.Kill: self._kill,
             protocol.AwaitEnd: self._await_end,
             protocol.Watch: self._watch,
@@ -221,8 +221,8 @@ class Requests:
 
     def _snapshot(self, line: Line, request: Snapshot, fds: list[int]) -> None:
         actor = self._sender(line)
-        parcel = self._home.shelf.carried(request.data, fds)
-        self._home.shelf.drop(actor.snapshot)
+        parcel = self._home.parcels.carried(request.data, fds)
+        self._home.parcels.drop(actor.snapshot)
         actor.snapshot = parcel
         self._reply(line, request.rid, True)
 
@@ -232,7 +232,7 @@ class Requests:
         self._home.names.look_up(line, request.rid, request.name, request.timeout)
 
     def _segment(self, line: Line, request: Segment, fds: list[int]) -> None:
-        here = self._home.whereabouts.site_of(line)
+        here = self._home.locations.site_of(line)
         if here is None:
             raise Refused("only a process of this session may have that")
         if request.rid is None:
@@ -246,13 +246,13 @@ class Requests:
             self._home.loop.post(line, Reply(request.rid, True, segment=number))
 
     def _reachable(self, line: Line, request: Reachable, fds: list[int]) -> None:
-        self._home.whereabouts.tell(line, request.address, request.endpoint)
+        self._home.locations.tell(line, request.address, request.endpoint)
 
     def _locate(self, line: Line, request: Locate, fds: list[int]) -> None:
-        self._home.whereabouts.ask(line, request.id)
+        self._home.locations.ask(line, request.id)
 
     def _unreached(self, line: Line, request: Unreached, fds: list[int]) -> None:
-        self._home.whereabouts.unreached(line, request)
+        self._home.locations.unreached(line, request)
 
     def _list(self, line: Line, request: Request, fds: list[int]) -> None:
         host_of = self._home.sites.host_of

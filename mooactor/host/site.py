@@ -17,11 +17,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from mooactor.host.eventloop import EventLoop, Listener
+from mooactor.host.eventloop import EventLoop
 from mooactor.host.logs import Output
 from mooactor.host.nursery import LocalProcess, Nursery
 from mooactor.host.protocol import Printer
@@ -30,6 +30,8 @@ from mooactor.process.protocol import Life
 from mooactor.process.system import kill_group
 
 if TYPE_CHECKING:
+    from mooactor.host.guest import Guest
+    from mooactor.host.home import Home
     from mooactor.host.remote import RemoteProcess
 
 
@@ -46,14 +48,8 @@ class End(msgspec.Struct, frozen=True):
     oom: bool
 
 
-class Family(Listener, Protocol):
-    """The receiver of a site's news, and of what its processes say."""
-
-    def born(self, process: Process) -> None: ...
-    def lost(self, process: Process) -> None: ...
-    def failed(self, process: Process, note: str) -> None: ...
-    def dying(self, process: Process) -> None: ...
-    def exited(self, process: Process, end: End) -> None: ...
+#: The receiver of a site's news, and of what its processes say.
+Family: TypeAlias = "Home | Guest"
 
 
 class Site:

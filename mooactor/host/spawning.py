@@ -12,7 +12,7 @@ others have reserved is given back, and the choice is made again without it. Hos
 asked one after the other, in the order of their names: so of several sessions that want
 the same ones, one gets them all.
 
-Actors that are due to start may find no place (`Placeless`): they have run before, or
+Actors that are due to start may find no place (`Pending`): they have run before, or
 are children whose supervisor has them start now, and the host that one is pinned to is
 away, or all that it needs is reserved. Waiting for a place is no attempt to start: it
 uses up no restart, however long it takes, and its watchers hear nothing. They are tried
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 Guard = Callable[[Line, Request, Callable[[], None]], None]
 
 
-class Births:
+class SpawnRequests:
     """Serves `Requests`."""
 
     def __init__(self, home: Home, guard: Guard) -> None:
@@ -122,7 +122,7 @@ class Births:
             self._reply(line, rid, True)
         finally:
             if actor.id not in home.actors:
-                home.shelf.drop(actor.payload)
+                home.parcels.drop(actor.payload)
                 home.sites.unplace([actor.id])
 
     def _place(self, line: Line, request: Reserve, fds: list[int]) -> None:
@@ -169,14 +169,14 @@ class Births:
             raise Refused(f"{actor_id:x} is no id for a new actor")
         if home.config is None:
             raise Refused("the session is not configured yet")
-        payload = home.shelf.carried(request.payload, fds)
+        payload = home.parcels.carried(request.payload, fds)
         request.payload = None
         owner = None if request.detached else home.by_line.get(line)
         actor = Supervised(request, owner, payload)
         try:
             self._join_team(line, request, actor)
         except Refused:
-            home.shelf.drop(payload)
+            home.parcels.drop(payload)
             raise
         return actor
 
@@ -260,7 +260,7 @@ class Booking:
         self.choose()
 
 
-class Shelf:
+class ParcelStore:
     """The parcels that the agent keeps. One that arrives several times, as for the
     members of a group, is kept once."""
 
@@ -313,13 +313,13 @@ _PAUSE_S = 1.0
 _AT_A_TIME = 256  # so that others are served between
 
 
-class Placeless:
+class Pending:
     """Those of one session."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._waiting: dict[Supervised, None] = {}  # in order
-        self._look_is_due = self._soon = False
+        self._looks: set[float] = set()  # that are due, by their delay
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -329,9 +329,7 @@ class Placeless:
         actor.state = SupervisedState.WAITING
         actor.due = True
         self._waiting[actor] = None
-        if not self._look_is_due:
-            self._look_is_due = True
-            self._home.loop.later(_PAUSE_S, self._look_again)
+        self._look_in(_PAUSE_S)
 
     def discard(self, actor: Supervised) -> None:
         """It has a process, or is not to start now."""
@@ -340,20 +338,17 @@ class Placeless:
 
     def hosts_changed(self) -> None:
         """There may be room: look soon."""
-        if self._waiting and not self._soon:
-            self._soon = True
-            self._home.loop.later(_SOON_S, self._look)
+        self._look_in(_SOON_S)
 
-    def _look_again(self) -> None:
-        self._look_is_due = False
-        self._look()
+    def _look_in(self, delay: float) -> None:
+        if self._waiting and delay not in self._looks:
+            self._looks.add(delay)
+            self._home.loop.later(delay, partial(self._look, delay))
 
-    def _look(self) -> None:
-        self._soon = False
+    def _look(self, delay: float) -> None:
+        self._looks.discard(delay)
         for actor in list(self._waiting)[:_AT_A_TIME]:
             if actor in self._waiting:  # starting one may have ended another
                 self.discard(actor)
                 self._home.start(actor)
-        if self._waiting and not self._look_is_due:
-            self._look_is_due = True
-            self._home.loop.later(_PAUSE_S, self._look_again)
+        self._look_in(_PAUSE_S)

@@ -45,7 +45,7 @@ class Supervised:
     unwanted: Unwanted = ""
     ending: bool = False  # its process is dead, and its last words are read
     # It starts as soon as nothing runs that it owned, and there is a place for it; see
-    # `spawning.Placeless`.
+    # `spawning.Pending`.
     due: bool = False
     # Of hosts that have not taken its next process: why, by host, in their order.
     denials: dict[str, str] = field(default_factory=dict)

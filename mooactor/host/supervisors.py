@@ -159,7 +159,7 @@ class Supervisors:
         if actor.process is not None:
             self._home.lifetimes.fell(actor, record)
         elif actor.member is not None and not actor.ending:
-            self._home.placeless.discard(actor)
+            self._home.pending.discard(actor)
             actor.member.team.roster.withdrawn(actor.member.key)
 
     # -- starting ----------------------------------------------------------

@@ -16,8 +16,9 @@ and every member makes the same step of its optimizer with their mean over all s
   while the others train: they take part in rounds, contribute nothing, keep the
   gradients that were reduced meanwhile, and make these steps once they have the
   snapshot. When a group begins, there is nothing to train meanwhile, and they wait.
-- Every `check_every` versions the members compare a hash of each tensor. Those that are
-  outvoted are named in a warning, and get these tensors from the majority.
+- Every `check_every` versions, and after the members have changed, they compare a hash
+  of each tensor, as soon as nobody fetches a snapshot. Those that are outvoted are
+  named in a warning, and get these tensors from the majority.
 
 A round is one state machine, `_round`, that yields operations to wait for. `for`,
 `async for` and `poll` differ in how they wait.
@@ -38,7 +39,7 @@ from torch import Tensor, nn
 from mooactor.actors.api import put
 from mooactor.actors.ref import Ref
 from mooactor.control import codec
-from mooactor.errors import ActorUnavailable, MooError, PeerLost
+from mooactor.errors import ActorDied, ActorUnavailable, MooError, PeerLost
 from mooactor.learner.group import LearnerGroup
 from mooactor.learner.work import Work
 from mooactor.process import checks
@@ -83,7 +84,8 @@ class Step:
 class _Contribution(NamedTuple):
     samples: int
     version: int  # of the parameters that it was computed with
-    sums: list[Tensor]  # flat, one for each type; the last element is the count
+    #: Flat, one for each type: gradients, how often each parameter had one, the count.
+    sums: list[Tensor]
 
 
 class _Arrival:
@@ -93,7 +95,7 @@ class _Arrival:
         self._ref, self.version = ref, version
         self.kept: list[list[Tensor]] = []  # gradients that were reduced since then
         self.value: Any = None
-        self.is_lost = False  # with its owner, whose end all members hear of
+        self.is_lost = False  # with its owner, or the way to it
         ref.want()
 
     def start(self) -> _Arrival:
@@ -109,13 +111,13 @@ class _Arrival:
     def wait(self) -> None:
         try:
             self.value = self._ref.get()
-        except ActorUnavailable:
+        except (ActorDied, ActorUnavailable):
             self.is_lost = True
 
     def __await__(self) -> Generator[Any, None, None]:
         try:
             self.value = yield from self._ref.__await__()
-        except ActorUnavailable:
+        except (ActorDied, ActorUnavailable):
             self.is_lost = True
 
 
@@ -165,7 +167,9 @@ class Accumulator:
             others wait for a later one.
           max_staleness: contributions whose parameters are more versions behind are
             dropped; None: none is.
-          check_every: versions between two comparisons of the members' states.
+          check_every: versions between two comparisons of the members' states. There is
+            one after each change of the members, too, and none while a member fetches
+            the state.
           version: of `model` and `optimizer`: the number of updates in a checkpoint.
           before_update: called on each member when the parameters have the mean
             gradients, before the optimizer's step: to clip them, or to schedule rates.
@@ -199,6 +203,8 @@ class Accumulator:
         self._arriving: _Arrival | None = None
         self._offer: Ref[Any] | None = None  # until all others have it
         self._fetching = 0  # members without it, as of the last round
+        self._check_is_due = False  # of the states; all members see it alike
+        self._has_more = False  # contributions, perhaps, for one more update at once
         self._counts: Counter[str] = Counter()
         self._running: tuple[_Round, Work[Any] | _Arrival] | None = None
         self._has_begun = False
@@ -283,7 +289,7 @@ class Accumulator:
 
     def _zeros(self) -> list[Tensor]:
         sizes = {
-            kind: sum(self._trained[i].numel() for i in numbers) + 1
+            kind: sum(self._trained[i].numel() + 1 for i in numbers) + 1
             for kind, numbers in self._kinds.items()
         }
         return [
@@ -291,11 +297,13 @@ class Accumulator:
             for (dtype, device), size in sizes.items()
         ]
 
-    def _pieces(self, flat: Tensor, numbers: list[int]) -> Iterator[tuple[int, Tensor]]:
-        sizes = [self._trained[i].numel() for i in numbers]
-        pieces = torch.split(flat[:-1], sizes)
-        for number, piece in zip(numbers, pieces, strict=True):
-            yield number, piece.view(self._trained[number].shape)
+    def _pieces(self, flat: Tensor, numbers: list[int]) -> tuple[list[Tensor], Tensor]:
+        """The gradients of these parameters, and how often each had one."""
+        parameters = [self._trained[i] for i in numbers]
+        sizes = [parameter.numel() for parameter in parameters]
+        gradients, uses = torch.split(flat[:-1], [sum(sizes), len(sizes)])
+        pieces = zip(torch.split(gradients, sizes), parameters, strict=True)
+        return [piece.view(parameter.shape) for piece, parameter in pieces], uses
 
     @torch.no_grad()
     def _add(self, count: int, version: int) -> None:
@@ -305,19 +313,28 @@ class Accumulator:
                 f"exactly {self.batch}: give smaller ones, or exact=False"
             )
         last = self._pending[-1] if self._pending else None
-        if last is None or self.exact or last.version != version:
+        is_apart = self.exact and not self._joins(last, count)
+        if last is None or is_apart or last.version != version:
             last = _Contribution(0, version, self._zeros())
             self._pending.append(last)
         for numbers, flat in zip(self._kinds.values(), last.sums, strict=True):
-            for number, piece in self._pieces(flat, numbers):
+            pieces, uses = self._pieces(flat, numbers)
+            for place, number in enumerate(numbers):
                 gradient = self._trained[number].grad
                 if gradient is not None:
-                    piece.add_(gradient.to(piece.dtype), alpha=count)
+                    pieces[place].add_(gradient.to(flat.dtype), alpha=count)
+                    uses[place] += 1
             flat[-1] += count
         self._pending[-1] = last._replace(samples=last.samples + count)
         self._counts["contributions"] += 1
         for parameter in self._trained:
             parameter.grad = None
+
+    def _joins(self, last: _Contribution | None, count: int) -> bool:
+        """Whether a contribution becomes part of the last one, as no round could choose
+        it: otherwise a batch of very many small ones would never be complete."""
+        fits = last is not None and last.samples + count <= self.batch
+        return fits and len(self._pending) >= _CHOICE
 
     def _drop_stale(self) -> None:
         if self.max_staleness is None:
@@ -341,18 +358,17 @@ class Accumulator:
 
     def _round(self) -> _Round:
         self._counts["rounds"] += 1
-        self._drop_stale()
-        before = self.version
-        while True:
+        more = True
+        while more:
+            before = self.version
+            self._drop_stale()
             try:
                 yield from self._attempt()
-                break
+                more = self._has_more
             except PeerLost:
                 self._counts["lost"] += 1
-                yield from self._compare_versions()
-                if self.version != before:
-                    break  # the update was made; what failed came after it
-        yield from self._compare_versions()
+                more = self.version == before  # else what failed came after the update
+            yield from self._compare_versions()
 
     def _attempt(self) -> _Round:
         chosen = yield from self._choose()
@@ -361,6 +377,9 @@ class Accumulator:
             for index in chosen:
                 torch._foreach_add_(sums, self._pending[index].sums)
             yield self.group.allreduce(sums, "sum", out=self._results)
+            if int(self._results[0][-1]) < self.batch:
+                chosen = None  # a member was lost after it had counted its samples
+        if chosen is not None:
             left = [c for i, c in enumerate(self._pending) if i not in chosen]
             self._pending = left
             self._counts["samples"] += int(self._results[0][-1])
@@ -371,7 +390,9 @@ class Accumulator:
                     kept = [flat.clone() for flat in self._results]
                     self._arriving.kept.append(kept)
                 self.version += 1
-            if self.version % self.check_every == 0:
+            self._check_is_due |= self.version % self.check_every == 0
+            if self._check_is_due and not self._fetching:
+                self._check_is_due = False
                 yield from self._compare_states()
         arriving = self._arriving
         if arriving is not None and arriving.is_due():
@@ -383,22 +404,25 @@ class Accumulator:
         """Which of this member's contributions make an update with those of others;
         None: there are not enough yet."""
         counts = [c.samples for c in self._pending]
-        arrives = int(self._arriving is not None)
+        arriving = self._arriving
+        arrives = [arriving is not None, arriving is not None and arriving.is_lost]
         if not self.exact:
-            total = torch.tensor([sum(counts), arrives])
+            total = torch.tensor([*arrives, sum(counts)])
             result = torch.empty_like(total)
             yield self.group.allreduce(total, "sum", out=result)
-            self._keep_offer(int(result[1]))
-            enough = int(result[0]) >= self.batch
+            self._keep_offer(*result[:2].tolist())
+            enough = int(result[2]) >= self.batch
             return list(range(len(counts))) if enough else None
-        row = torch.zeros(_CHOICE + 1, dtype=torch.int64)
+        row = torch.zeros(_CHOICE + 2, dtype=torch.int64)
         row[: len(counts)] = torch.tensor(counts[:_CHOICE], dtype=torch.int64)
-        row[_CHOICE] = arrives
+        row[_CHOICE:] = torch.tensor(arrives)
         work = self.group.all_gather(row)
         yield work
         rows = work.result().tolist()
-        self._keep_offer(sum(row[_CHOICE] for row in rows))
-        picked = _subset([row[i] for i in range(_CHOICE) for row in rows], self.batch)
+        self._keep_offer(*(sum(row[_CHOICE + i] for row in rows) for i in (0, 1)))
+        offered = [row[i] for i in range(_CHOICE) for row in rows]
+        picked = _subset(offered, self.batch)
+        self._has_more = picked is not None and sum(offered) >= 2 * self.batch
         if picked is None:
             return None
         size, rank = len(rows), self.group.rank
@@ -407,10 +431,11 @@ class Accumulator:
     @torch.no_grad()
     def _update(self, sums: list[Tensor]) -> None:
         for numbers, flat in zip(self._kinds.values(), sums, strict=True):
-            flat[:-1] /= flat[-1]
-            for number, piece in self._pieces(flat, numbers):
+            pieces, uses = self._pieces(flat / flat[-1], numbers)
+            for number, piece, used in zip(numbers, pieces, uses.tolist(), strict=True):
                 parameter = self._trained[number]
-                parameter.grad = piece.to(parameter.dtype, copy=True)
+                # As in one process, the optimizer leaves out what nobody has used.
+                parameter.grad = piece.to(parameter.dtype) if used else None
         if self._before_update is not None:
             with torch.enable_grad():
                 self._before_update()
@@ -441,35 +466,44 @@ class Accumulator:
                         "state any more: start from a checkpoint"
                     )
                 if (newest != -oldest or news) and self.group.size > 1:
-                    yield from self._share_state(has, newest, bool(trained))
+                    rank = self.group.rank if has == newest else 1 << 30
+                    giver = torch.tensor([rank])
+                    yield self.group.allreduce(giver, "min")
+                    if self.group.epoch != epoch:
+                        continue  # these are ranks no more
+                    yield from self._share_state(
+                        int(giver), has < newest, newest, bool(trained)
+                    )
             except PeerLost:
                 self._counts["lost"] += 1
             else:
                 self._epoch, self._is_new = epoch, False
+                self._check_is_due = True
 
-    def _share_state(self, has: int, newest: int, trained: bool) -> _Round:
+    def _share_state(
+        self, giver: int, behind: bool, newest: int, trained: bool
+    ) -> _Round:
         """The first member that has the newest version offers it to the others.
 
         Args:
-          has: the version of this member; -1: it has no state.
+          giver: its rank.
+          behind: this member has an older version, or no state.
           trained: some members are not new, and can go on meanwhile.
         """
-        ranks = torch.tensor([self.group.rank if has == newest else 1 << 30])
-        yield self.group.allreduce(ranks, "min")
-        gives = self.group.rank == int(ranks)
+        gives = self.group.rank == giver
         said = b""
         if gives:
             self._keep_offer(0)
             self._offer = put(self._snapshot())
             said = codec.encode_in_band(self._offer)
         size = torch.tensor([len(said)])
-        yield self.group.broadcast(size, int(ranks))
+        yield self.group.broadcast(size, giver)
         data = torch.empty(int(size), dtype=torch.uint8)
         if gives:
             data = torch.frombuffer(bytearray(said), dtype=torch.uint8)
-        yield self.group.broadcast(data, int(ranks))
+        yield self.group.broadcast(data, giver)
         self._fetching = int(trained)  # at least, until the next round
-        if gives or not (self._is_new or has < newest):
+        if gives or not (self._is_new or behind):
             return
         self._counts["stale"] += len(self._pending)
         self._pending.clear()
@@ -487,9 +521,12 @@ class Accumulator:
         own = self._get_state() if self._get_state else None
         return [t.detach().cpu() for t in self._kept_state()], optimizer, own
 
-    def _keep_offer(self, arriving: int) -> None:
-        """So many members are still without the snapshot."""
+    def _keep_offer(self, arriving: int, lost: int = 0) -> None:
+        """So many members are still without the snapshot; and so many of them can not
+        get it any more, and need another one."""
         self._fetching = arriving
+        if lost:
+            self._epoch = -1  # have all compare versions behind this round
         if self._offer is not None and not arriving:
             self._offer.unpin()
             self._offer = None
@@ -526,25 +563,23 @@ class Accumulator:
         """Find members whose tensors differ from those of most, and mend them."""
         state = self._named_state()
         hashes = torch.tensor([_hash_of(t) for t in state.values()], dtype=torch.int64)
-        if self._arriving is not None:
-            hashes.zero_()  # and has no vote
         work = self.group.all_gather(hashes)
         yield work
         rows = work.result().tolist()
         for number, (name, tensor) in enumerate(state.items()):
             column = [row[number] for row in rows]
-            votes = Counter(h for h in column if h)
+            votes = Counter(column)
             if len(votes) < 2:
                 continue
             # A tie is decided by the lowest rank.
             right = max(votes, key=lambda h: (votes[h], -column.index(h)))
             healed = tensor.clone()
             yield self.group.broadcast(healed, column.index(right))
-            if column[self.group.rank] not in (0, right):
+            if column[self.group.rank] != right:
                 with torch.no_grad():
                     tensor.copy_(healed)
                 self._counts["healed"] += 1
-            wrong = [r for r, h in enumerate(column) if h not in (0, right)]
+            wrong = [r for r, h in enumerate(column) if h != right]
             ranks = ", ".join(map(str, wrong))
             warnings.warn(
                 f"{name} had diverged at version {self.version} on rank {ranks} of "

@@ -92,7 +92,7 @@ class LearnerGroup:
 
         Args:
           name: all that join by the same name in a session are in one group.
-          min_size: 1 to 64; the same for all members.
+          min_size: 1 to 1,024; the same for all members.
           on_loss: what becomes of an `allreduce` or a `barrier` that loses a member:
             ``"raise"``, all others get `PeerLost`; or ``"finish"``, they make it
             with their own inputs, and `Work.participants` says who took part. With
@@ -111,7 +111,7 @@ class LearnerGroup:
           ActorUnavailable: no session runs in this process.
         """
         name = checks.name("name", name)
-        checks.count("min_size", min_size, "a number of members", least=1, most=64)
+        checks.count("min_size", min_size, "a number of members", least=1, most=1024)
         checks.one_of("on_loss", on_loss, ("raise", "finish"))
         checks.seconds("timeout", timeout, positive=True, optional=False)
         refuse_to_block(

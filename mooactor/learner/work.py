@@ -197,7 +197,7 @@ def failure(what: str, outcome: Outcome) -> Exception:
             "`mooactor doctor` and MOOACTOR_TRANSPORT"
         )
     if status == collective.ECLOSED:
-        return RuntimeError(f"this process left during {what}")
+        return RuntimeError(outcome.text or f"this process left during {what}")
     return ValueError(
         f"{what} does not fit the group, whose size may have changed: read "
         "group.size again"

@@ -187,8 +187,8 @@ def error_of(err: int) -> Exception:
         )
     text = {
         EINVAL: "one of the arguments is not valid for a learner group",
-        ENOMEM: f"the group is full: it has {lib.MOO_GROUP_MAX} members, and no group "
-        "can have more",
+        ENOMEM: f"the group is full: it can have {lib.MOO_GROUP_MAX:,} members, on "
+        f"{lib.MOO_GROUP_HOSTS_MAX} hosts, and {lib.MOO_GROUP_TEAM_MAX} on each",
         EFORK: "a forked child is no member of its parent's learner group",
         ECLOSED: "this process has left the learner group",
     }.get(err, ffi.string(lib.moo_strerror(err)).decode())

@@ -94,10 +94,6 @@ class _Described:
     def __init__(self, first: int = 0, second: int = 0) -> None:
         self.both = first, second
 
-    @classmethod
-    def from_config(cls, config: dict[str, int]) -> _Described:
-        return cls(**config)
-
     @_logged
     def put(self, a: int, b: int) -> int:
         return a + b
@@ -123,13 +119,6 @@ def test_dir_signature_and_help_show_what_a_handle_has(spawn: Any) -> None:
     )
     assert handle.get.__doc__ == "Both of them." and handle.get.__name__ == "get"
     assert "One method of one actor" in (type(handle.get).__doc__ or "")
-
-
-def test_what_is_no_class_is_refused_with_what_to_do() -> None:
-    with pytest.raises(TypeError, match="spawn _Described with what its constructor"):
-        moo.spawn(_Described.from_config, {})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="put the function into a class"):
-        moo.spawn(_logged, None)
 
 
 def test_members_of_a_group_may_have_arguments_of_their_own(session: Any) -> None:

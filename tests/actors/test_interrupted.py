@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""A signal handler that raises while the program reads, calls, puts or spawns: nothing
-hangs, what is read is right, and the next attempt gives it."""
+"""A signal handler that raises while the program reads, calls or puts: nothing hangs,
+what is read is right, and the next attempt gives it."""
 
 from __future__ import annotations
 
-import contextlib
 import random
 import signal
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ import pytest
 import mooactor as moo
 from tests.actors.counter import Counter
 from tests.actors.keeper import Keeper, number_in, value
-from tests.conftest import eventually
 
 #: Signals for each operation. Some strike before it is over.
 SIGNALS = 40
@@ -75,41 +72,19 @@ def numbers_of(items: Iterator[Any]) -> int:
     return 7
 
 
-def a_map(keeper: Any) -> Callable[[], int]:
-    # Whether an attempt has run is not known if it was interrupted: there are others.
-    results = moo.Group([keeper]).map(Keeper.put, range(3), in_flight=1, retries=1)
-    return lambda: numbers_of(results)
-
-
 def a_result(keeper: Any) -> Callable[[], int]:
     ref = keeper.make.remote(7)
     return lambda: number_in(ref.get())
 
 
-def a_ref_in_a_result(keeper: Any) -> Callable[[], int]:
-    ref = keeper.put.remote(7)
-    return lambda: number_in(ref.get()[0].get(timeout=20))
-
-
-def one_of_two_results(keeper: Any) -> Callable[[], int]:
-    _, ref = keeper.two.options(num_returns=2).remote(7)
-    return lambda: number_in(ref.get())
-
-
-READS = [a_result, a_ref_in_a_result, one_of_two_results, first_of, a_map]
-
-
-@moo.actor
-class Makes(Keeper):
-    def two(self, number: int) -> Any:
-        return value(1), value(number)
+READS = [a_result, first_of]
 
 
 @pytest.mark.parametrize("begin", READS, ids=lambda begin: begin.__name__)
 def test_a_read_that_is_interrupted_can_be_repeated(
     spawn: Any, begin: Callable[[Any], Callable[[], int]]
 ) -> None:
-    actor, done = spawn(Makes), 0
+    actor, done = spawn(Keeper), 0
     for delay_s in delays(begin.__name__):
         read = begin(actor)
         done += interrupted(read, delay_s)
@@ -131,31 +106,6 @@ def test_calls_and_puts_that_are_interrupted_spoil_none_that_follow(group: Any) 
             for member in members:
                 assert member.read_now([moo.put(value(number))]) == number
     assert moo.stats()["calls_pending"] == 0
-
-
-def test_no_item_of_a_map_runs_twice_without_retries(spawn: Any) -> None:
-    actor, numbers = spawn(Counter), count()
-    for delay_s in delays("map"):
-        items = [next(numbers) for _ in range(5)]
-        results = moo.Group([actor]).map(Counter.note, items)
-        interrupted(lambda results=results: next(results), delay_s)
-        with contextlib.suppress(moo.ActorUnavailable):  # it may have run
-            list(results)
-    noted = actor.notes()
-    assert len(noted) == len(set(noted)) > SIGNALS
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_a_spawn_that_is_interrupted_takes_no_name(session: Any, size: int) -> None:
-    """Nor does it leave an actor."""
-    for delay_s in delays(size):
-        # No line of Python runs between the group's return and its arrival in the list.
-        made: list[Any] = []
-        spec = moo.on(Counter, name="one", num_cpus=0.1)
-        if not interrupted(lambda: made.append(spec.group(size)), delay_s) or made:
-            for actor in moo.actors():
-                moo.kill(actor.handle)
-        assert eventually(lambda: not moo.actors())
 
 
 class Interrupts:

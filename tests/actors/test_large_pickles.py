@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 
 import mooactor as moo
-from mooactor.control import codec, envelope
+from mooactor.control import codec
 
 pytestmark = pytest.mark.usefixtures("session")
-
-
-def test_the_limit_leaves_room_for_all_else_in_a_record() -> None:
-    most = codec.MAX_BYTES + codec.MAX_BUFFERS * 256 + 65_536 * 16 + 1024
-    assert most < 1 << 32
-    envelope.pack_head(envelope.CALL, 0, 0, 0, most, 1, 0.0)
 
 
 @pytest.mark.parametrize(

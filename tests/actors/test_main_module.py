@@ -163,32 +163,6 @@ def test_what_a_script_defines_is_there_by_its_name(tmp_path: Path) -> None:
     passes(tmp_path, TRAVELS, "--flag", "x")
 
 
-def test_what_a_process_has_is_never_rebuilt(tmp_path: Path) -> None:
-    passes(
-        tmp_path,
-        """
-        import mooactor as moo
-        DEBUG = False
-        class Step:
-            made = 0
-            def __init__(self): Step.made += 1
-            def debug(self): return DEBUG
-        @moo.actor
-        class Env:
-            def step(self): return Step()
-            def made(self): return Step.made
-        if __name__ == "__main__":
-            with moo.init():
-                mine, env = Step(), moo.spawn(Env)
-                theirs = env.step(), env.step()
-                Step.debug, DEBUG = (lambda self: "patched"), True
-                again = env.step()
-                assert mine.debug() == theirs[0].debug() == again.debug() == "patched"
-                assert Step.made == 1 and env.made() == 4
-        """,
-    )
-
-
 def test_a_definition_that_is_made_again_takes_the_place_of_the_first(
     tmp_path: Path,
 ) -> None:
@@ -369,24 +343,6 @@ def test_what_cannot_travel_is_named_with_what_refers_to_it(tmp_path: Path) -> N
     )
 
 
-def test_a_large_global_is_warned_of_once(tmp_path: Path) -> None:
-    said = passes(
-        tmp_path,
-        """
-        import numpy as np
-        import mooactor as moo
-        BOARD = np.zeros(2_000_000)
-        @moo.actor
-        class A:
-            def size(self): return BOARD.nbytes
-        if __name__ == "__main__":
-            with moo.init():
-                assert [moo.spawn(A).size() for _ in range(2)] == [16_000_000] * 2
-        """,
-    )
-    assert said.count("the global 'BOARD' of the script (16 MB) is copied") == 1
-
-
 GENERATORS = """
     import random, sys
     import numpy as np
@@ -425,6 +381,7 @@ def test_generators_of_a_script_and_of_preloaded_modules_are_seeded_anew(
     passes(tmp_path, GENERATORS)
 
 
+@pytest.mark.slow
 def test_torch_generators_and_spaces_are_seeded_anew(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("gymnasium")
@@ -474,32 +431,6 @@ def test_setup_runs_first_in_each_actor(tmp_path: Path) -> None:
                 moo.init(setup="nonsense")
             except ValueError as error:
                 assert "module:function" in str(error)
-        """,
-    )
-
-
-def test_modules_of_any_type_go_by_name(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    passes(
-        tmp_path,
-        """
-        import io, torch
-        import mooactor as moo
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                torch.backends.cudnn.benchmark = True
-                self.layer = torch.nn.Linear(2, 2)
-        @moo.actor
-        class Learner:
-            def saved(self, net):
-                file = io.BytesIO()
-                torch.save(net, file)
-                return file.getvalue()
-        if __name__ == "__main__":
-            with moo.init():
-                data = moo.spawn(Learner).saved(Net())
-                assert type(torch.load(io.BytesIO(data), weights_only=False)) is Net
         """,
     )
 

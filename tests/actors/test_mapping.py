@@ -204,23 +204,6 @@ def test_an_error_comes_at_its_place_and_ends_the_iteration(group: Any) -> None:
         next(results)
 
 
-def test_what_map_cannot_do_is_refused(group: Any) -> None:
-    members = group(Mapper, 1)
-    options: list[tuple[dict[str, Any], str]] = [
-        ({"in_flight": 0}, "^in_flight=0 must be"),
-        ({"ordered": "no"}, "^ordered='no' must be"),
-        ({"retries": -1}, "^retries=-1 must be"),
-        ({"timeout": 0}, "^timeout=0 must be"),
-    ]
-    for option, said in options:
-        with pytest.raises((TypeError, ValueError), match=said):
-            members.map(Mapper.square, [], **option)
-    with pytest.raises(TypeError, match="^items=3 must be an iterable"):
-        members.map(Mapper.square, 3)
-    with pytest.raises(ValueError, match="no members"):
-        moo.on(Mapper).group(0).map(Mapper.square, [1])
-
-
 # -- members that die ------------------------------------------------------
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 import mooactor as moo
 from tests.actors.counter import Counter
-from tests.conftest import eventually
 from tests.gates import wait_at
 
 
@@ -117,24 +115,6 @@ def test_they_are_awaited_and_given_up_together(spawn: Any, tmp_path: Path) -> N
         assert lone.cancelled()
 
     asyncio.run(main())
-
-
-def test_dropping_one_frees_its_memory(spawn: Any) -> None:
-    splitter = spawn(Splitter)
-    n = 1 << 20  # 8 MiB each
-    before = _imported()
-    refs = list(splitter.arrays.options(num_returns=2).remote(n))
-    assert refs[1].get()[0] == 2.0
-    assert _imported() - before > 1.5 * 8 * n
-    del refs[0]  # never read
-    assert eventually(lambda: _imported() - before < 1.5 * 8 * n)
-    refs.clear()
-    assert eventually(lambda: _imported() == before)
-
-
-def _imported() -> int:
-    gc.collect()
-    return int(moo.stats()["memory"]["imported_bytes"])
 
 
 def test_a_method_has_a_priority_of_its_own(spawn: Any) -> None:

@@ -19,12 +19,6 @@ class Maker:
     def stored(self) -> list[Any]:
         return [moo.put(5)]
 
-    def count(self) -> Iterator[int]:
-        yield from range(1000)
-
-    def ask(self, handles: list[Any]) -> int:
-        return handles[0].add()
-
     def take(self, value: Any) -> Any:
         return value
 
@@ -44,7 +38,6 @@ class Earlier:
             self.refs = [maker.stored()[0] for _ in range(7)]
             self.put = moo.put(1)
             self.pickled_ref = pickle.dumps(self.put)
-            self.maker = maker
         # Where no session runs, such a Ref is done.
         without = self.refs.pop()
         assert moo.wait([without], timeout=30) == ([without], [])
@@ -82,30 +75,6 @@ def test_a_call_to_an_actor_of_an_earlier_session_has_failed_when_it_is_made(
         assert isinstance(error, moo.ActorUnavailable), error
         assert error.delivered is False
         assert "earlier session" in str(error)
-
-
-def test_every_other_way_to_call_it_gives_the_same_error(
-    earlier: Earlier, later: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def refused() -> Any:
-        return pytest.raises(moo.ActorUnavailable, match="earlier session")
-
-    with refused():
-        earlier.handle.add()
-    with refused():
-        earlier.group.add.call().get()
-    with refused():
-        list(earlier.maker.count())
-    with refused():
-        list(earlier.group.map(Counter.add, [1, 2, 3]))
-    with refused():
-        later.ask([earlier.handle])  # in an actor, too
-    earlier.handle.add.tell()
-    assert "earlier session" in capfd.readouterr().err
-    with pytest.raises(moo.ActorUnavailable):
-        next(moo.monitor(earlier.handle))
-    moo.kill(earlier.handle)
-    moo.stop(earlier.handle)
 
 
 def test_a_ref_of_an_earlier_session_is_done(earlier: Earlier, later: Any) -> None:

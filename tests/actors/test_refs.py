@@ -109,20 +109,6 @@ def test_refs_can_be_awaited_and_gathered(spawn: Any) -> None:
     assert asyncio.run(main()) == [1, *range(20)]
 
 
-def test_a_blocking_call_on_a_running_loop_raises(spawn: Any) -> None:
-    counter = spawn(Counter)
-
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match="await"):
-            counter.echo(1)
-        ref = counter.echo.remote(1)
-        with pytest.raises(RuntimeError, match="await"):
-            ref.get()
-        assert await ref == 1
-
-    asyncio.run(main())
-
-
 # -- as arguments ----------------------------------------------------------
 
 

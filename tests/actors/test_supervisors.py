@@ -293,39 +293,6 @@ def test_a_class_may_be_derived_from_the_supervisor(spawn: Any, log: Path) -> No
 # -- refused ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ({"strategy": "one_for_al"}, "did you mean 'one_for_all'"),
-        ({"max": -1}, "max=-1 must be"),
-        ({"within": 0}, "within=0 must be"),
-        ({"backoff": 9.0, "longest_backoff": 1.0}, "longest_backoff=1 must be"),
-        ({"jitter": 2.0}, "jitter=2 must be"),
-    ],
-)
-def test_rules_that_make_no_sense_are_refused(
-    session: Any, rules: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        moo.spawn(moo.Supervisor, [], **rules)
-
-
-def test_children_that_make_no_sense_are_refused(session: Any, log: Path) -> None:
-    with pytest.raises(TypeError, match="missing a required argument"):
-        moo.child(Member, "x")  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="detached=True makes no sense"):
-        moo.on(Member, detached=True).child("x", log)
-    with pytest.raises(TypeError, match=r"children\[0\]=.* must be a Child"):
-        moo.spawn(moo.Supervisor, [Member])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="must be a list of children"):
-        moo.spawn(moo.Supervisor, moo.child(Member, "x", log))  # type: ignore[arg-type]
-    one = moo.child(Member, "x", log)
-    with pytest.raises(ValueError, match="another"):
-        moo.spawn(moo.Supervisor, [one, one])
-    with pytest.raises(ValueError, match="restart='sometimes' must be"):
-        one.options(restart="sometimes")  # type: ignore[arg-type]
-
-
 def test_a_name_that_is_taken_is_the_death_of_the_supervisor(
     spawn: Any, log: Path
 ) -> None:

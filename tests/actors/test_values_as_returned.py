@@ -10,7 +10,7 @@ import os
 import signal
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -148,20 +148,3 @@ def test_snapshots_may_be_async_and_are_whole(session: Any) -> None:
     os.kill(info.pid, signal.SIGKILL)
     assert handle.state.options(retries=3)() == before == (before[0], before[0])
     moo.kill(handle)
-
-
-def test_async_streams_are_encoded_where_they_are_made(
-    spawn: Callable[..., Any],
-) -> None:
-    @actor
-    class Streams:
-        def __init__(self) -> None:
-            self.obs = np.zeros(100_000)
-
-        async def steps(self, n: int) -> AsyncIterator[np.ndarray]:
-            for value in range(n):
-                self.obs[:] = value
-                yield self.obs
-
-    items = spawn(Streams).steps(20)
-    assert [values_of(item) for item in items] == [[v] for v in range(20)]

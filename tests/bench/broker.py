@@ -32,7 +32,7 @@ from mooactor.control.channel import Channel
 from mooactor.control.envelope import VERSION
 from mooactor.control.messages import encode
 from mooactor.control.node import Node
-from mooactor.host import brokerlink
+from mooactor.host import membership
 from mooactor.host.members import (
     FROM_BROKER,
     TO_BROKER,
@@ -174,7 +174,7 @@ class _Members:
         return (processor_time(pid) - before) / passed / len(self._channels)
 
     def _connect(self) -> Channel:
-        return brokerlink.connect(self._node, self._address, self)
+        return membership.connect(self._node, self._address, self)
 
     def _until(self, answers: int) -> None:
         if not self._node.run_until(lambda: self._answers >= answers, _PATIENCE_S):

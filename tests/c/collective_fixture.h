@@ -165,7 +165,7 @@ struct place {
 struct world {
     pthread_mutex_t mutex; /* of all but `stop` and `thread` */
     uint32_t count;
-    struct place places[MOO_GROUP_MAX];
+    struct place places[MOO_GROUP_HOSTS_MAX];
     moo_group_master *master;
     int wake, stop;
     _Atomic bool runs; /* the thread has begun */
@@ -215,7 +215,7 @@ static inline void world_look(struct world *world)
 static inline void *world_main(void *argument)
 {
     struct world *world = argument;
-    struct pollfd entries[MOO_GROUP_MAX + 2];
+    struct pollfd entries[MOO_GROUP_HOSTS_MAX + 2];
     uint64_t rings;
     atomic_store(&world->runs, true);
     for (;;) {

@@ -20,6 +20,8 @@
 #define MOOI_HOST_NAME_BYTES 1
 #define MOOI_ADDRESSES_MAX 1
 #define BEYOND 8
+#define MOOI_CUTS_MOST 2u
+#define MOOI_CUTS_KEPT 4u
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -108,6 +110,7 @@ struct roll { /* a view, for the checks */
     uint32_t size;
     bool rested;
     enum mooi_why why;
+    uint8_t rank, witness;
     uint8_t people[MOOI_MEMBERS_MAX];
 };
 
@@ -128,6 +131,7 @@ struct world {
 };
 
 static struct world world;
+static struct mooi_roll said, heard; /* a view on its way, and one that came */
 
 static jmp_buf failed;
 static const char *failure;
@@ -147,9 +151,9 @@ static void put_frame(struct queue *queue, const struct mooi_frame *frame)
 {
     struct mooi_frame copy;
     holds(queue->count < DEPTH, "the model's queues are long enough");
-    size_t bytes = mooi_frame_write(frame, queue->frames[queue->count].data);
-    holds(bytes > 0 && mooi_frame_read(&copy,
-                                       queue->frames[queue->count].data, bytes),
+    uint8_t *data = queue->frames[queue->count].data;
+    size_t bytes = mooi_frame_write(frame, data, MOOI_FRAME_BYTES);
+    holds(bytes > 0 && mooi_frame_read(&copy, &heard, data, bytes),
           "a frame that is written can be read");
     queue->frames[queue->count++].bytes = (uint16_t)bytes;
 }
@@ -157,7 +161,7 @@ static void put_frame(struct queue *queue, const struct mooi_frame *frame)
 static struct mooi_frame take_frame(struct queue *queue)
 {
     struct mooi_frame frame;
-    holds(mooi_frame_read(&frame, queue->frames[0].data,
+    holds(mooi_frame_read(&frame, &heard, queue->frames[0].data,
                           queue->frames[0].bytes), "a frame can be read");
     memmove(queue->frames, queue->frames + 1,
             (DEPTH - 1) * sizeof *queue->frames);
@@ -223,10 +227,39 @@ static void check_admission(uint32_t epoch)
           "newcomers enter where all rest");
 }
 
+static uint32_t team_in(const struct roll *roll, uint32_t host)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < roll->size; i++)
+        count += world.people[roll->people[i]].host == host;
+    return count;
+}
+
+/* Of two hosts the one with fewer members is out, as a whole, and the other one
+ * stays. */
+static void check_expulsion(uint32_t epoch)
+{
+    const struct roll *roll = &world.rolls[epoch], *before = roll - 1;
+    if (roll->why != MOOI_WHY_EXPELLED)
+        return;
+    uint32_t out = world.people[before->people[roll->rank]].host;
+    uint32_t stays = world.people[before->people[roll->witness]].host;
+    holds(team_in(before, out) <= team_in(before, stays),
+          "the host with fewer members is expelled");
+    for (uint32_t i = 0; i < before->size; i++) {
+        const struct person *person = &world.people[before->people[i]];
+        bool goes = person->host == out;
+        holds(has(roll, before->people[i]) ? !goes : goes || person->leaves,
+              "the host that is expelled is out, and no other");
+    }
+}
+
 static void note_view(const struct mooi_roll *view)
 {
     struct roll roll = {.first_seq = view->first_seq, .size = view->size,
-                        .rested = view->rested, .why = view->cause.why};
+                        .rested = view->rested, .why = view->cause.why,
+                        .rank = (uint8_t)view->cause.rank,
+                        .witness = (uint8_t)view->cause.witness};
     holds(view->epoch < EPOCHS && view->first_seq < SEQS,
           "the model's tables are long enough");
     for (uint32_t i = 0; i < view->size; i++)
@@ -247,6 +280,7 @@ static void note_view(const struct mooi_roll *view)
     world.ends[seq] = ABORTED;
     world.reasons[seq] = view->cause.why;
     check_admission(view->epoch);
+    check_expulsion(view->epoch);
     check_silent(view->epoch);
 }
 
@@ -254,7 +288,7 @@ static void to_host(void *to, uint32_t host, const struct mooi_frame *frame)
 {
     (void)to;
     if (frame->kind == MOOI_VIEW)
-        note_view(&frame->view);
+        note_view(frame->view);
     if (!world.places[host - 1].lost)
         put_frame(&world.places[host - 1].down_from, frame);
 }
@@ -273,8 +307,8 @@ static void to_members(void *to, const struct mooi_frame *frame)
         host->waiting = frame->waiting.count;
     if (frame->kind != MOOI_VIEW)
         return;
-    host->shown = frame->view.epoch;
-    host->seen |= (uint64_t)1 << frame->view.epoch;
+    host->shown = frame->view->epoch;
+    host->seen |= (uint64_t)1 << frame->view->epoch;
 }
 
 /* ---- leaders ---- */
@@ -330,7 +364,7 @@ static void to_leader(void *to, uint32_t place, const struct mooi_frame *frame)
     uint8_t bytes[MOOI_FRAME_BYTES];
     uint32_t hosts[HOSTS];
     hosts_of(roll_of(leader), hosts);
-    parcel.bytes = (uint32_t)mooi_frame_write(frame, bytes);
+    parcel.bytes = (uint32_t)mooi_frame_write(frame, bytes, sizeof bytes);
     memcpy(parcel.frame, bytes, sizeof parcel.frame);
     send_parcel(leader->host, hosts[place], &parcel);
 }
@@ -446,7 +480,8 @@ static void call(struct person *person)
     uint64_t seq = person->seq + 1;
     struct cell *cell = cell_of(person);
     const struct roll *aborted = abort_of(host, seq);
-    adopt(person, view_at(host, seq));
+    uint32_t epoch = view_at(host, seq);
+    adopt(person, epoch);
     if (aborted && (mooi_state_of(&host->words.word, seq) == MOOI_PAST ||
                     mooi_state_of(&host->words.word, seq) == MOOI_ABORTED)) {
         person->seq = seq;
@@ -454,6 +489,10 @@ static void call(struct person *person)
         person->ended = seq;
         if (!is_silent(aborted->why))
             end_call(person);
+        return;
+    }
+    if (epoch != person->epoch) { /* it is in none any more */
+        person->phase = DONE;
         return;
     }
     const struct roll *roll = roll_of(person);
@@ -681,7 +720,7 @@ static void receive(uint32_t from, uint32_t to)
     line->count--;
     if (!parcel.data) {
         struct mooi_frame frame;
-        holds(mooi_frame_read(&frame, parcel.frame, parcel.bytes),
+        holds(mooi_frame_read(&frame, NULL, parcel.frame, parcel.bytes),
               "a frame can be read");
         mooi_commit_take(&leader->commit, &frame);
     } else if (parcel.epoch == leader->epoch) {
@@ -713,30 +752,40 @@ static void notice_end(struct person *person)
     mooi_agent_gone(&host->agent, person->slot, !person->leaves, begun);
 }
 
-static void complain(struct person *person, enum mooi_why why)
+static uint32_t rank_of(const struct person *person, const struct person *one)
 {
     const struct roll *roll = roll_of(person);
     uint32_t rank = 0;
-    while (roll->people[rank] != person - world.people)
+    while (roll->people[rank] != one - world.people)
         rank++;
-    person->note = 2;
-    person->noted = person->seq + (person->phase == CALLING);
-    person->complaint = (struct mooi_cause){.why = why, .rank = rank,
-                                            .witness = rank};
+    return rank;
 }
 
-/* A connection of its that was cut in this epoch. */
-static bool finds_a_cut(const struct person *person)
+static void complain(struct person *person, enum mooi_why why,
+                     const struct person *about)
+{
+    person->note = 2;
+    person->noted = person->seq + (person->phase == CALLING);
+    person->complaint =
+        (struct mooi_cause){.why = why, .rank = rank_of(person, about),
+                            .witness = rank_of(person, person)};
+}
+
+/* The leader at the other end of a connection of its that was cut in this
+ * epoch. */
+static const struct person *finds_a_cut(const struct person *person)
 {
     if (person->phase != RUNNING || person->note ||
         leader_in(roll_of(person), person->host) != person)
-        return false;
+        return NULL;
     for (uint32_t host = 0; host < HOSTS; host++)
-        if ((world.lines[person->host][host].cut >= person->epoch ||
-             world.lines[host][person->host].cut >= person->epoch) &&
-            leader_in(roll_of(person), host))
-            return true;
-    return false;
+        if (world.lines[person->host][host].cut >= person->epoch ||
+            world.lines[host][person->host].cut >= person->epoch) {
+            const struct person *other = leader_in(roll_of(person), host);
+            if (other)
+                return other;
+        }
+    return NULL;
 }
 
 /* ---- choices ---- */
@@ -745,7 +794,7 @@ enum act {
     STEP, NOTICE, NOTE, FIND_CUT, LOOK, UP, DOWN, RECEIVE, HOME_NOTICES,
     AGENT_NOTICES, AGENT_KILLS,
     /* faults */
-    KILL, LEAVE, JOIN, CRASH, CUT_HOME, CUT_LINE, LATE, ODD, ACTS
+    KILL, LEAVE, JOIN, CRASH, CUT_HOME, CUT_LINE, LATE, ODD, CUT_FOR_GOOD, ACTS
 };
 static const char *const act_names[ACTS] = {
     "steps", "its end is noticed", "its note is read", "finds a cut",
@@ -754,7 +803,7 @@ static const char *const act_names[ACTS] = {
     "the home loses host", "the agent loses the home of host",
     "the agent kills all on host", "is killed", "leaves", "joins on host",
     "crashes: host", "is cut off the home: host", "line cut", "is late",
-    "makes another call"};
+    "makes another call", "line cut for good"};
 
 struct choice {
     enum act act;
@@ -806,6 +855,7 @@ static bool may(struct choice choice)
     case CUT_HOME:
         return host->up && !host->cut;
     case CUT_LINE:
+    case CUT_FOR_GOOD:
         return choice.a < choice.b && choice.b < world.hosts;
     case LATE:
         return present(person) && !person->note && person->epoch &&
@@ -863,7 +913,7 @@ static void act_on(struct choice choice)
         hear_note(person);
         break;
     case FIND_CUT:
-        complain(person, MOOI_WHY_CUT);
+        complain(person, MOOI_WHY_CUT, finds_a_cut(person));
         break;
     case LOOK:
         mooi_agent_look(&host->agent);
@@ -908,16 +958,18 @@ static void act_on(struct choice choice)
         host->cut = true;
         break;
     case CUT_LINE:
+    case CUT_FOR_GOOD:
         for (int way = 0; way < 2; way++) {
             struct line *line = way ? &world.lines[choice.a][choice.b]
                                     : &world.lines[choice.b][choice.a];
-            uint32_t cut = world.master.epoch;
+            uint32_t cut = choice.act == CUT_LINE ? world.master.epoch
+                                                  : UINT32_MAX;
             memset(line, 0, sizeof *line);
             line->cut = cut;
         }
         break;
     case LATE:
-        complain(person, MOOI_WHY_LATE);
+        complain(person, MOOI_WHY_LATE, person);
         break;
     case ODD:
         person->odd = true;
@@ -933,7 +985,8 @@ static uint32_t choices_now(struct choice *choices, bool faults)
     for (enum act act = 0; act < (faults ? ACTS : KILL); act++) {
         bool of_person = act <= FIND_CUT || act == KILL || act == LEAVE ||
                          act == LATE || act == ODD;
-        bool of_two = act == RECEIVE || act == CUT_LINE;
+        bool of_two = act == RECEIVE || act == CUT_LINE ||
+                      act == CUT_FOR_GOOD;
         uint32_t most = of_person ? PEOPLE : world.hosts;
         for (uint32_t a = 0; a < most; a++)
             for (uint32_t b = 0; b < (of_two ? world.hosts : 1); b++) {
@@ -943,6 +996,16 @@ static uint32_t choices_now(struct choice *choices, bool faults)
             }
     }
     return count;
+}
+
+static bool is_expelled(const struct person *person)
+{
+    for (uint32_t epoch = person->epoch + 1; epoch <= world.master.epoch;
+         epoch++)
+        if (world.rolls[epoch].why == MOOI_WHY_EXPELLED &&
+            !has(&world.rolls[epoch], (uint8_t)(person - world.people)))
+            return true;
+    return false;
 }
 
 /* Nothing more happens by itself. Everybody who waits has a reason. */
@@ -960,7 +1023,7 @@ static void check_rest(void)
         for (uint32_t r = 0; r < roll->size; r++)
             waits |= world.people[roll->people[r]].phase == DONE;
         holds(few || waits, "nobody waits for ever");
-        if (person->phase != JOINING)
+        if (person->phase != JOINING && !is_expelled(person))
             holds(has(roll, (uint8_t)i), "who lives is in the view");
         holds(person->phase != RESTING, "who rests is woken");
     }
@@ -976,6 +1039,7 @@ static void begin(uint32_t hosts, uint32_t people, uint32_t min_size,
     world.min_size = min_size;
     world.faults = faults;
     world.master.emit = to_host;
+    world.master.roll = &said;
     for (uint32_t i = 0; i < hosts; i++) {
         struct host *host = &world.places[i];
         host->up = true;
@@ -996,7 +1060,8 @@ static void tell(struct choice choice)
     if (choice.act <= FIND_CUT || (choice.act >= KILL && choice.act != JOIN &&
                                    choice.act != CRASH &&
                                    choice.act != CUT_HOME &&
-                                   choice.act != CUT_LINE))
+                                   choice.act != CUT_LINE &&
+                                   choice.act != CUT_FOR_GOOD))
         printf("  member %u (seq %u, epoch %u, phase %d) %s\n",
                (unsigned)choice.a, (unsigned)world.people[choice.a].seq,
                (unsigned)world.people[choice.a].epoch,
@@ -1060,7 +1125,8 @@ static bool choose(struct choice *choice)
                              choice->act == LEAVE || choice->act == LATE ||
                              choice->act == ODD;
             choice->a = draw(of_person ? PEOPLE : world.hosts);
-            if (choice->act == RECEIVE || choice->act == CUT_LINE)
+            if (choice->act == RECEIVE || choice->act == CUT_LINE ||
+                choice->act == CUT_FOR_GOOD)
                 choice->b = draw(world.hosts);
         }
         if (may(*choice))

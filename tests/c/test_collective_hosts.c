@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "collective_cases.h"
+#include "collective/protocol/master.h"
 #include "collective/ring.h"
 
 /* The thread sanitizer takes note of what sendmsg reads when the call is over,
@@ -181,6 +182,35 @@ static void a_cut_stripe_ends_one_epoch(moo_group *group, void *unused)
     list_free(&list);
 }
 
+/* The third time, one of the two is out of the group. */
+static void two_hosts_that_are_cut_again_and_again_part(moo_group *group,
+                                                        void *unused)
+{
+    moo_group_info info = info_of(group);
+    (void)unused;
+    for (uint32_t cut = 0; cut < MOOI_CUTS_MOST; cut++) {
+        CHECK_OK(barrier(group)); /* connected */
+        if (info.rank == 1)
+            CHECK(!shutdown(group->ring->links.to[0].stripes[0].fd,
+                            SHUT_RDWR));
+        moo_outcome outcome = barrier(group);
+        CHECK(outcome.status == MOO_EPEER && outcome.epoch == info.epoch + cut);
+        bool last = cut + 1 == MOOI_CUTS_MOST;
+        CHECK(strstr(outcome.text, last ? "the host of rank 2 was taken out"
+                                        : "the connection between rank "));
+    }
+    moo_outcome outcome = barrier(group);
+    if (info.rank == 2) {
+        CHECK(outcome.status == MOO_ECLOSED);
+        CHECK(strstr(outcome.text, "join again"));
+        CHECK(barrier(group).status == MOO_ECLOSED);
+        return;
+    }
+    CHECK_OK(outcome);
+    CHECK(info_of(group).size == 2 && info_of(group).rank == info.rank);
+    CHECK_OK(barrier(group)); /* none leaves before all have looked */
+}
+
 /* Bytes of one stripe are not received any more, nor acknowledged, and
  * nothing is said: as by a way through the network that is dead. */
 static void a_silent_stripe_is_noticed(moo_group *group, void *unused)
@@ -251,6 +281,7 @@ static void over_connections(void)
     run_all_cases(5);
     with_ranks(3, 3, 60, a_cut_stripe_ends_one_epoch);
     with_ranks(3, 3, 60, a_silent_stripe_is_noticed);
+    with_ranks(3, 1, 60, two_hosts_that_are_cut_again_and_again_part);
     checksums_used = false;
     stripes_used = 0;
 }

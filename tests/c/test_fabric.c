@@ -312,47 +312,6 @@ static void fabrics_opened_at_once_share_a_range_of_ports(void)
         end_owner(&owner[i]);
 }
 
-static void a_fabric_without_a_free_port_is_refused(void)
-{
-    struct sockaddr_in any = {.sin_family = AF_INET};
-    int taken = socket(AF_INET, SOCK_STREAM, 0);
-    struct mooi_fabric *fabric;
-    char why[MOOI_FABRIC_WHY_BYTES] = "";
-    moo_err err;
-
-    CHECK(taken >= 0 && !bind(taken, (struct sockaddr *)&any, sizeof any));
-    CHECK(!listen(taken, 1));
-    first_port = last_port = listened_on(taken);
-    err = try_open_fabric(&fabric, why);
-    if (err == MOO_OK) { /* no provider over sockets */
-        CHECK(strncmp(mooi_fabric_provider(fabric), "tcp", 3));
-        mooi_fabric_close(fabric);
-    } else {
-        CHECK(err == MOO_EUNREACHABLE && strstr(why, "no free port"));
-    }
-    close(taken);
-}
-
-static void what_is_missing_is_said_in_one_sentence(void)
-{
-    struct mooi_fabric_options options = {.provider = "carrier-pigeon"};
-    struct mooi_fabric *fabric;
-    char why[MOOI_FABRIC_WHY_BYTES] = "";
-
-    CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) ==
-          MOO_EUNREACHABLE);
-    CHECK(strstr(why, "carrier-pigeon") && !strchr(why, '\n'));
-    options.provider = "shm";
-    CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) ==
-          MOO_EUNREACHABLE);
-    CHECK(strstr(why, "keys"));
-    options = (struct mooi_fabric_options){.provider = "tcp;ofi_rxm",
-                                           .bind = "203.0.113.77"};
-    CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) ==
-          MOO_EUNREACHABLE);
-    CHECK(strstr(why, "203.0.113.77"));
-}
-
 /* ---- memory of devices ---- */
 
 /* Where there are none it is the host's that is registered, in the way that
@@ -385,59 +344,6 @@ static void a_fabric_for_devices_reads_as_any_other(void)
     }
     mooi_fabric_close(fabric);
 }
-
-static void it_is_the_same_fabric_with_devices_and_without(void)
-{
-    struct mooi_fabric_options options = {.bind = getenv("TEST_FABRIC_BIND"),
-                                          .devices = MOO_DEVICES_IF_OFFERED};
-    struct mooi_fabric *plain = open_fabric(), *fabric, *again;
-    char why[MOOI_FABRIC_WHY_BYTES] = "", memory[64];
-    struct mooi_fabric_region *region;
-    moo_err err;
-
-    options.provider = mooi_fabric_provider(plain);
-    CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) == MOO_OK);
-    CHECK(!strcmp(mooi_fabric_provider(fabric), mooi_fabric_provider(plain)));
-    if (!mooi_fabric_takes_devices(fabric))
-        CHECK(mooi_fabric_register(fabric, memory, sizeof memory,
-                                   MOOI_FABRIC_FROM, MOO_MEMORY_CUDA, 0,
-                                   &region) == MOO_EUNREACHABLE);
-    options.devices = MOO_DEVICES_REQUIRED;
-    err = mooi_fabric_open(&options, &again, why, sizeof why);
-    CHECK((err == MOO_OK) == mooi_fabric_takes_devices(fabric));
-    CHECK(err == MOO_OK || strstr(why, "FI_HMEM"));
-    if (err == MOO_OK)
-        mooi_fabric_close(again);
-    mooi_fabric_close(fabric);
-    mooi_fabric_close(plain);
-}
-
-static void a_missing_library_is_said_in_one_sentence(void)
-{
-    struct mooi_fabric_options options = {.provider = NULL};
-    struct mooi_fabric *fabric;
-    char why[MOOI_FABRIC_WHY_BYTES] = "", text[512];
-
-    CHECK(!setenv("MOOACTOR_LIBFABRIC", "/nowhere/libfabric.so", 1));
-    CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) ==
-          MOO_EUNREACHABLE);
-    CHECK(strstr(why, "install") && !strchr(why, '\n'));
-    CHECK(moo_fabric_probe(text, sizeof text) == MOO_EUNREACHABLE);
-    CHECK(strstr(text, "install"));
-}
-
-static void the_probe_tells_what_is_there(void)
-{
-    char text[2048];
-    moo_err err = moo_fabric_probe(text, sizeof text);
-
-    printf("%s\n", text);
-    CHECK(!strncmp(text, "libfabric ", 10));
-    CHECK(err == MOO_OK || strstr(text, "\nlibfabric"));
-    CHECK(moo_fabric_probe(text, 20) == err && strlen(text) < 20);
-}
-
-/* ---- */
 
 /* ---- each in a process of its own ---- */
 
@@ -504,12 +410,7 @@ int main(int argc, char **argv)
     RUN_ALONE(a_child_forked_in_mid_transfer_can_exit);
     RUN_ALONE(sockets_of_a_fabric_stay_in_the_range_of_ports);
     RUN_ALONE(fabrics_opened_at_once_share_a_range_of_ports);
-    RUN_ALONE(a_fabric_without_a_free_port_is_refused);
-    RUN_ALONE(what_is_missing_is_said_in_one_sentence);
     RUN_ALONE(a_fabric_for_devices_reads_as_any_other);
-    RUN_ALONE(it_is_the_same_fabric_with_devices_and_without);
-    RUN_ALONE(a_missing_library_is_said_in_one_sentence);
-    RUN_ALONE(the_probe_tells_what_is_there);
     return 0;
 }
 

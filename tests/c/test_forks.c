@@ -4,7 +4,6 @@
  * its own children, have gone.
  */
 #include <fcntl.h>
-#include <sys/resource.h>
 
 #include "check.h"
 #include "children.h"
@@ -231,22 +230,6 @@ static void a_child_that_calls_exec_holds_nothing(void)
     CHECK(waitpid(child, NULL, 0) == child);
 }
 
-static void a_fork_without_a_free_descriptor_keeps_all_the_same(void)
-{
-    char *got = receive_all(7);
-    struct rlimit all, few;
-    struct child child;
-
-    CHECK(!getrlimit(RLIMIT_NOFILE, &all));
-    few = (struct rlimit){(rlim_t)entries("/proc/self/fd") - 1, all.rlim_max};
-    CHECK(!setrlimit(RLIMIT_NOFILE, &few)); /* room for the test's own pipe */
-    child = fork_reader(got, 7);
-    CHECK(!setrlimit(RLIMIT_NOFILE, &all));
-    moo_drop(importer, got);
-    overwrite_what_is_free();
-    check_reader(child);
-}
-
 static void a_plane_can_be_closed_and_freed_while_a_child_lives(void)
 {
     char *got = receive_all(7);
@@ -275,7 +258,6 @@ int main(void)
     RUN_BOTH(each_child_holds_what_it_saw);
     RUN_BOTH(a_grandchild_counts_as_well);
     RUN_BOTH(a_child_that_calls_exec_holds_nothing);
-    RUN_BOTH(a_fork_without_a_free_descriptor_keeps_all_the_same);
     RUN_BOTH(a_plane_can_be_closed_and_freed_while_a_child_lives);
     remove_directory(directory);
     return 0;

@@ -166,23 +166,6 @@ static void another_version_is_told_so_in_a_head_that_it_can_read(void)
     }
 }
 
-static void garbage_is_refused_by_its_first_bytes(void)
-{
-    uint8_t head[8];
-
-    CHECK(answer_to((const uint8_t *)"GET / HTTP/1.1\r\n\r\n", 18, head) ==
-          MOO_EPROTO);
-}
-
-static void half_a_handshake_is_a_hang_up(void)
-{
-    uint8_t bytes[MOOI_HELLO_BYTES], head[8];
-
-    mooi_hello_pack(&from_7_to_9, bytes);
-    for (size_t length = 1; length <= sizeof bytes; length += 13)
-        CHECK(answer_to(bytes, length, head) == MOO_EPEER);
-}
-
 /* An overheard handshake is worth nothing in the next handshake. */
 static void replayed_bytes_are_refused(void)
 {
@@ -339,24 +322,6 @@ static void a_patient_dial_comes_back_to_who_was_late(void)
     close(listener);
 }
 
-static void a_dial_that_fails_says_how_for_each_address(void)
-{
-    struct mooi_address address = at("127.0.0.1", deserted_port());
-    struct mooi_dial dial;
-    char text[200];
-    size_t which;
-    int fd;
-
-    CHECK(mooi_dial_begin(&dial, &address, 1) == MOO_OK);
-    CHECK(dial_to_its_end(&dial, &fd, &which) == MOO_EPEER);
-    mooi_dial_reason(&dial, text, sizeof text);
-    CHECK(strstr(text, "127.0.0.1:") && strstr(text, "refused"));
-    CHECK(mooi_dial_answered(&dial) && mooi_dial_refused(&dial, &address));
-    mooi_dial_reason(&dial, text, 12); /* cut, and terminated */
-    CHECK(strlen(text) == 11);
-    mooi_dial_end(&dial);
-}
-
 /* A process that dies while it is dialed: its machine is not silent. */
 static void a_listener_that_closes_has_answered_and_not_refused(void)
 {
@@ -412,13 +377,10 @@ int main(void)
     RUN(another_key_is_an_error_of_authentication_on_both_sides);
     RUN(a_call_for_somebody_else_is_refused_on_both_sides);
     RUN(another_version_is_told_so_in_a_head_that_it_can_read);
-    RUN(garbage_is_refused_by_its_first_bytes);
-    RUN(half_a_handshake_is_a_hang_up);
     RUN(replayed_bytes_are_refused);
     RUN(a_dial_falls_over_to_the_address_that_answers);
     RUN(a_dial_asks_again_where_nobody_answered);
     RUN(a_patient_dial_comes_back_to_who_was_late);
-    RUN(a_dial_that_fails_says_how_for_each_address);
     RUN(a_listener_that_closes_has_answered_and_not_refused);
     RUN(listeners_are_local_unless_told_otherwise);
     CHECK(open_files() == before);

@@ -277,7 +277,7 @@ def an_update_has_each_contribution_once(story: Story) -> Iterator[Violation]:
 
 @rule("kept contributions")
 def no_contribution_is_lost(story: Story) -> Iterator[Violation]:
-    """What a member contributes is in an update once a later contribution of it is,
+    """A contribution is in an update once a later one of the same member is,
     whoever comes or goes; unless it got the state of others in between. In exact
     batches a later one may come first."""
     used = {token for event in story.of("updates") for token in event.got.values()}

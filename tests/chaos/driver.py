@@ -92,6 +92,7 @@ class Driver:
             *(self._start(Load(self, f"load{n}").run, 0.01) for n in range(3)),
             *(self._start(Claims(self, f"claims{n}").run, 0.1) for n in range(2)),
         ]
+        self._proceed("begin")  # the first process of a session takes seconds
         print("ready", flush=True)
         sys.stdin.read()
         self.over.set()
@@ -136,12 +137,17 @@ class Driver:
         if not self.lost:
             self.notes.note("unwatched", watch=watch, actor=id_of(handle))
 
-    def _end_actors(self) -> None:
-        client = Client(self.notes, "end")
-        learners = self.learners.values()
+    def _proceed(self, name: str) -> None:
+        """Wait until all learner groups have gone on."""
+        client, learners = Client(self.notes, name), self.learners.values()
         for pending in [client.start(one, "proceed") for one in learners]:
             pending.end()
-        for number, handle in enumerate([*self.workers.values(), *learners]):
+
+    def _end_actors(self) -> None:
+        client = Client(self.notes, "end")
+        self._proceed("rounds")
+        everybody = [*self.workers.values(), *self.learners.values()]
+        for number, handle in enumerate(everybody):
             client.remove(handle, ("stop", "kill")[number % 2])
         with contextlib.suppress(moo.ActorDied):  # with its host
             self.watcher.all_seen.remote().get()

@@ -16,12 +16,14 @@ learner has a slot in each tensor, so the contributions of a sum can be read fro
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
 import threading
 import time
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -160,31 +162,42 @@ class Adding(_Loop):
     def _end(self, kind: str, token: int, begin: Any, *args: Any, **how: Any) -> Any:
         """Queue an operation. Returns a function that waits for it, and notes that."""
         label = f"{self.notes.who}/{self.name}/{token}"
-        epoch = self.group.epoch
+        epoch = self._epoch()
         self.note("begins", op=label, kind=kind, token=token, slot=self.slot)
-        work = begin(*args, **how)
-        if self.chance.random() < 0.3:
-            work.start()
+        with self._noting_errors(label):
+            work = begin(*args, **how)
+            if self.chance.random() < 0.3:
+                work.start()
 
         def end() -> list[int]:
-            try:
+            with self._noting_errors(label):
                 value = np.asarray(work.result())
-            except Exception as error:
-                facts = error_facts(error) | {"epoch": getattr(error, "epoch", None)}
-                self.note("finished", op=label, how="error", **facts)
-                raise
             ids = [member.process_id for member in work.participants]
             value = value * len(ids) if kind == "mean" else value
             rows = value.reshape(-1, value.shape[-1]) if value.ndim > 1 else value[None]
             tokens = [int(row[0]) for row in rows]
             facts = {"even": bool((rows == rows[:, :1]).all()), "members": ids}
-            same = epoch if self.group.epoch == epoch else None
+            same = epoch if self._epoch() == epoch else None
             self.note(
                 "finished", op=label, how="value", got=tokens, epoch=same, **facts
             )
             return tokens
 
         return end
+
+    def _epoch(self) -> int | None:
+        with contextlib.suppress(RuntimeError):  # it has left
+            return int(self.group.epoch)
+        return None
+
+    @contextlib.contextmanager
+    def _noting_errors(self, label: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            facts = error_facts(error) | {"epoch": getattr(error, "epoch", None)}
+            self.note("finished", op=label, how="error", **facts)
+            raise
 
     def _note_view(self) -> None:
         group = self.group

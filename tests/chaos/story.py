@@ -217,6 +217,7 @@ class Story:
         its agent or the session's was stopped."""
         found: dict[str, list[Span]] = defaultdict(list)
         hosts = {birth.host for birth in self.births.values()}
+        hosts |= set(self.places.values())  # where none is born yet
         for fault in self.of("fault"):
             if fault.kind not in ("cut", "swallow", "stop"):
                 continue

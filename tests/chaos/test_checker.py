@@ -379,6 +379,16 @@ a death whose host vanished: the process may go on there for a while
 + 1.0 a.0 born role=a actor=A incarnation=0 pid=10 host=far
 + 47.0 runner fault kind=cut target=far until=54.0
 + 52.0 a.0 made ref=late value=1
+a death on a host that was lost before its first process was born
+- c.0 born
+- c.0 made
+- c.0 over
+- driver spawned actor=C
++ 7.9 driver spawned actor=C name=one owned=true host=far
++ 8.05 runner fault kind=cut target=far until=15.0
++ 7.95 driver watching watch=v actor=C
++ 11.0 driver seen watch=v actor=C kind=Died incarnation=0
++ 100.0 driver unwatched watch=v actor=C
 two silences with no time to recover between them
 - runner fault kind=kill target=a
 - a.0 born

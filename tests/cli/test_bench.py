@@ -4,7 +4,6 @@
 import json
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -53,15 +52,6 @@ def test_busy_cores_are_given_back() -> None:
     assert [loop.returncode for loop in loops] == [-signal.SIGKILL] * 3
 
 
-def test_unknown_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--only", "call", "--only", "nix", "--json"]) == 2
-    out, err = capsys.readouterr()
-    why = json.loads(out)["error"]
-    assert why.startswith("no row has a name that begins with 'nix': ")
-    assert "`mooactor bench --only list`" in why
-    assert err == f"mooactor bench: {why}\n"
-
-
 @pytest.mark.parametrize("name", ["hosts", "hosts.call", "net.tcp", "weights"])
 def test_rows_of_a_checkout_are_named_with_the_place(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -70,29 +60,9 @@ def test_rows_of_a_checkout_are_named_with_the_place(
     assert f"`make bench-all ARGS='--only {name}'`" in capsys.readouterr().err
 
 
-def test_list_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--only", "list"]) == 0
-    assert capsys.readouterr().out.split() == report.names()
-    assert main(["bench", "--only", "list", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == {"rows": [{"name": name} for name in report.names()]}
-
-
 def test_a_group_that_fails_is_reported_and_no_table_lost() -> None:
     (found,) = report.measured("no.such.group", quick=True)
     assert found == Skipped("group", "failed with exit code 1")
-
-
-def test_rays_figures_join_the_rows_of_the_same_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(report, "find_spec", lambda _: None)
-    assert report.beside_ray([FAST]) == [FAST]
-    monkeypatch.setattr(report, "find_spec", lambda _: True)
-    monkeypatch.setattr(report, "_apart", lambda _: {"a call": 610.0})
-    first, second = report.beside_ray([replace(FAST, peers={"peer": 100.0}), SLOW])
-    assert first.peers == {"peer": 100.0, "Ray": 610.0}
-    assert second.peers == {"peer": 77e3}
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import pytest
 
 import mooactor as moo
 from mooactor.cli import main
-from mooactor.host.session import current_session
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,30 +95,3 @@ def test_nobody_is_not_taken_for_this_machine(
         out, err = capsys.readouterr()
         assert out == ""
         assert err.startswith("mooactor run: no host is named; write --hosts a,b")
-
-
-def test_a_host_that_no_broker_can_take_does_not_start(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for words, why in (
-        (["--name", "a\nb"], "--name='a\\nb' is no name of a host"),
-        (["--name", "\udcff"], "is no name of a host"),
-        (["--name", "x" * 256], "is no name of a host"),
-        ([f"--label=a{i}=1" for i in range(65)], "there are 65 labels"),
-        (["--label", "a=" + "x" * 40_000], "the labels have 40"),
-    ):
-        assert main(["host", "--join", "127.0.0.1", *words]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert why in line
-
-
-def test_a_variable_that_is_no_name_of_a_host_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MOOACTOR_HOST_NAME", "a\nb")
-    assert main(["host", "--join", "127.0.0.1"]) == 2
-    assert "MOOACTOR_HOST_NAME='a\\nb' is no name" in capsys.readouterr().err
-    for where in ([], ["tcp://127.0.0.1:4431"]):
-        with pytest.raises(ValueError, match="MOOACTOR_HOST_NAME"):
-            moo.init(*where)
-        assert current_session() is None

@@ -84,15 +84,10 @@ class Launched:
         cwd: Path,
         environment: Mapping[str, str] = os.environ,
         on: Sequence[str] = (),
-        sources: bool = True,
         stdout: int | None = None,
-        one_file: bool = False,
     ) -> None:
-        """`sources`: the hosts are told where these sources are. `stdout`: where to, if
-        it is no file. `one_file`: stderr goes there, too."""
-        environment = {k: v for k, v in environment.items() if k != "PYTHONPATH"}
-        if sources:
-            environment["PYTHONPATH"] = str(ROOT)
+        """`stdout`: where to, if it is no file."""
+        environment = {**environment, "PYTHONPATH": str(ROOT)}
         self._out, self._err = cwd / "stdout", cwd / "stderr"
         # Tests that run under nohup ignore this one, and so would all that they start.
         before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -103,7 +98,7 @@ class Launched:
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out if stdout is None else stdout,
-                stderr=subprocess.STDOUT if one_file else err,
+                stderr=err,
                 process_group=0,
             )
         signal.signal(signal.SIGHUP, before)
@@ -127,11 +122,6 @@ class Launched:
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
-
-    def stop(self) -> None:
-        """Stop it, until SIGCONT."""
-        self.signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def end(self, seconds: float = TIMEOUT_S) -> int:
         """Wait for it; its exit code."""

@@ -14,7 +14,7 @@ import pytest
 
 from mooactor.cli import main
 from mooactor.cluster.broker import MOST_BYTES
-from mooactor.host import brokerlink
+from mooactor.host import membership
 from tests.cluster.clusters import Cluster, Command
 
 
@@ -79,7 +79,7 @@ def test_the_log_tells_programs_from_hosts_and_a_killed_one_from_one_that_leaves
 def test_a_name_in_use_is_refused_with_what_to_do(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(brokerlink, "NAME_PATIENCE_S", 0.5)
+    monkeypatch.setattr(membership, "NAME_PATIENCE_S", 0.5)
     _, address = cluster.broker()
     first = cluster.member("same", address)
     assert cluster.until(lambda: first.joined)

@@ -18,7 +18,7 @@ from mooactor.control.channel import Channel
 from mooactor.control.clock import REAL
 from mooactor.control.messages import Message, encode
 from mooactor.control.node import Node
-from mooactor.host import brokerlink
+from mooactor.host import membership
 from mooactor.host.members import (
     FROM_BROKER,
     Brokers,
@@ -143,7 +143,7 @@ def test_a_stand_by_says_once_what_is_with_the_first_broker_and_stays_without_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     channels = [Wire(b"first"), *(Wire() for _ in range(2))]
-    monkeypatch.setattr(brokerlink, "connect", lambda *_: channels.pop(0))
+    monkeypatch.setattr(membership, "connect", lambda *_: channels.pop(0))
     timers: list[Callable[[], None]] = []
     said: list[str] = []
     own, address = "tcp://10.0.0.2:4431", "tcp://10.0.0.1:4431"

@@ -33,7 +33,7 @@ def test_a_host_says_each_thing_about_its_broker_once_and_goes_on(
 ) -> None:
     first, address = cluster.broker()
     first.signal(signal.SIGKILL)
-    h = host(cluster, address, cluster.key)
+    h = host(cluster, address, cluster.key, "--wait")
     assert cluster.until(lambda: len(h.err) >= 2), h.text()
     assert h.err[0] == f"mooactor host: uses the {cluster.key}\n"
     assert h.err[1].startswith(f"mooactor host: no broker at {address} yet (no answer ")
@@ -42,8 +42,11 @@ def test_a_host_says_each_thing_about_its_broker_once_and_goes_on(
     other = secret.make(str(tmp_path / "other"))
     words = ("broker", "--listen", address, "--key-file", other.source)
     stranger = cluster.command(*words)
-    refused = f"the broker at {address} refuses this host: it holds another key "
+    refused = f"the broker at {address} refuses this host: it holds another key, "
     assert cluster.until(lambda: said_of(h, refused)), h.text()
+    assert h.err[-1].endswith(
+        f"{other.fingerprint}, and this side {cluster.key.fingerprint}\n"
+    )
     stranger.signal(signal.SIGKILL)
     broker, _ = cluster.broker(listen=address)
     assert cluster.until(lambda: h.out), h.text()
@@ -64,9 +67,9 @@ def test_a_host_with_another_key_than_its_broker_ends(
     assert h.wait() == 1 and not h.out
     assert h.err[-1] == (
         f"mooactor host: the broker at {address} refuses this host: it holds another "
-        "key than this side: copy the broker's key file here, or restart the broker "
-        "with this one (`mooactor keygen --show` prints which key a host has); the key "
-        f"here is {other}\n"
+        f"key, {cluster.key.fingerprint}, and this side {other.fingerprint}: copy the "
+        "broker's key file here, or restart the broker with this one; the key here is "
+        f"{other}; with --wait it goes on trying\n"
     )
 
 

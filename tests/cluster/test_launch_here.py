@@ -6,14 +6,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
-from mooactor.control import envelope
 from tests.cluster.conftest import Launch
-from tests.cluster.launched import LEAVES, REPORT, Launched, failure
+from tests.cluster.launched import LEAVES, REPORT
 from tests.conftest import eventually
 
 DIES = """
@@ -66,62 +64,6 @@ def test_a_notice_is_for_the_program_and_ctrl_c_for_all(launch_here: Launch) -> 
     assert run.out.endswith("saved\n")
 
 
-def test_a_script_that_is_missing_is_named(tmp_path: Path) -> None:
-    said = failure(Launched(["--local-only", "no.py"], tmp_path))
-    assert said.startswith(f"there is no script no.py in {tmp_path}: ")
-    assert "--cwd" in said
-
-
-def python_without_mooactor(folder: Path, version: str | None) -> str:
-    """An interpreter that has none of our packages, or a mooactor of that version."""
-    site = folder / "site"
-    if version is not None:
-        (site / "mooactor").mkdir(parents=True)
-        text = f'__version__ = "{version}"\n'
-        (site / "mooactor" / "__init__.py").write_text(text)
-    program = folder / "python"
-    real = os.path.realpath(sys.executable)
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {real} -S "$@"\n')
-    program.chmod(0o755)
-    return str(program)
-
-
-@pytest.mark.parametrize(
-    ("version", "sources", "said"),
-    [
-        (None, False, "No module named mooactor; install mooactor and what it needs"),
-        ("0.0.1", False, "No module named mooactor.__main__; "),
-        (None, True, "ModuleNotFoundError: No module named "),
-    ],
-)
-def test_an_interpreter_without_what_is_needed_is_named(
-    launch_here: Launch, tmp_path: Path, version: str | None, sources: bool, said: str
-) -> None:
-    """`sources`: PYTHONPATH leads to those here."""
-    python = python_without_mooactor(tmp_path, version)
-    run = launch_here("--hosts", "localhost", "--python", python, sources=sources)
-    sentence = failure(run)
-    assert sentence.startswith("host localhost did not start: ") and said in sentence
-    assert "--python" in sentence
-
-
-@pytest.mark.slow
-def test_a_host_that_speaks_another_version_of_the_wire_is_named(
-    launch_here: Launch, tmp_path: Path
-) -> None:
-    folder = tmp_path / "patched"
-    folder.mkdir()
-    text = f"import {envelope.__name__} as wire\nwire.VERSION = 99\n"
-    (folder / "sitecustomize.py").write_text(text)
-    # The broker has the launcher's own path, and not the program's variables.
-    run = launch_here("--local-only", "--env", f"PYTHONPATH={folder}", script="1 / 0")
-    said = failure(run)
-    assert said.startswith(
-        "host localhost did not start: the broker at tcp://127.0.0.1"
-    )
-    assert "version 99" in said
-
-
 @pytest.mark.slow
 def test_every_run_has_a_key_of_its_own_unless_the_user_names_one(
     launch_here: Launch, tmp_path: Path
@@ -147,21 +89,6 @@ def test_modules_beside_the_program_are_the_programs_alone(
     run = launch_here("--local-only", script=f"import {', '.join(modules)}")
     assert run.end() == 0, run.err
     assert run.out.splitlines() == [f"my {module}" for module in modules]
-
-
-@pytest.mark.slow
-def test_children_of_the_shell_that_becomes_the_command_are_no_concern_of_it(
-    launch_here: Launch, tmp_path: Path
-) -> None:
-    """Such as the reader of its output in ``mooactor run > >(tee log)``."""
-    strangers = tmp_path / "strangers"
-    sleeps = "sleep 600 </dev/null >/dev/null 2>&1 &"
-    shell = f'{sleeps} echo $! >{strangers}; exec "$@"'
-    run = launch_here("--local-only", script="print()", on=["sh", "-c", shell, "sh"])
-    try:
-        assert run.end() == 0, run.err
-    finally:
-        os.kill(int(strangers.read_text()), signal.SIGKILL)  # it is there
 
 
 @pytest.mark.slow

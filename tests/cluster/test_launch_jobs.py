@@ -141,19 +141,6 @@ def test_the_pods_of_a_manifest_find_each_other(manifest: Manifest) -> None:
     assert secret["stringData"]["key"].strip() not in json.dumps(job)
 
 
-def test_a_secret_that_exists_is_named_only(manifest: Manifest) -> None:
-    found = manifest("--hosts", "2", "--secret", "ours", "a.py")
-    assert "Secret" not in found
-    key = pod_of(found)[1]["env"][-1]
-    assert key["valueFrom"]["secretKeyRef"]["name"] == "ours"
-
-
-def test_a_name_that_a_job_cannot_have_is_refused(refusal: Refusal) -> None:
-    for name in ("Train", "1a", "a" * 53, "a_b", "-a", "a-"):
-        why = refusal(*IMAGE, "--hosts", "1", f"--name={name}", "a.py")
-        assert "cannot name a Job" in why
-
-
 def test_a_batch_script_has_the_options_of_the_command(batch: Batch) -> None:
     words = "--nodes 4 --gpus 2 --cpus 16 --partition a100 --time 2:00:00"
     more = ["--sbatch=--qos=high", "train.py", "--lr", "1 e"]
@@ -189,45 +176,7 @@ def test_a_job_gives_the_program_the_time_to_end_that_is_named(
         assert tuple(container["command"][-len(words) :]) == words
 
 
-def test_a_script_that_is_missing_is_refused_unless_it_may_be_on_the_nodes(
-    tmp_path: Path, batch: Batch, refusal: Refusal
-) -> None:
-    for words in (["nosuch.py"], ["--cwd", str(tmp_path), "nosuch.py"], ["/no.py"]):
-        why = refusal("slurm", "--nodes", "2", "--dry-run", *words)
-        assert f"there is no script {words[-1]} in " in why
-    for words in (["--cwd", "/scratch/x", "nosuch.py"], ["-m", "nosuch"]):
-        assert "srun" in batch("--nodes", "2", *words)
-
-
 def test_an_option_that_would_leave_its_line_is_refused(refusal: Refusal) -> None:
     for option in ("--comment=two words", "qos=high", "--a=b\nrm x"):
         why = refusal("slurm", "--nodes", "1", f"--sbatch={option}", "a.py")
         assert "no option of sbatch" in why
-
-
-def test_a_machine_without_sbatch_says_where_to_go(
-    refusal: Refusal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    said = refusal("slurm", "--nodes", "2", "a.py")
-    assert "there is no sbatch here" in said and "--dry-run" in said
-
-
-def test_more_hosts_than_there_are_cannot_be_asked_for(refusal: Refusal) -> None:
-    for hosts, there in (("--hosts a,b", "2 hosts"), ("--local-only", "one host")):
-        said = refusal("run", *hosts.split(), "--min-hosts", "3", "x.py")
-        assert f"--min-hosts 3 is more than the {there}: name more hosts" in said
-
-
-def test_wrong_arguments_exit_with_2() -> None:
-    for words in (
-        "run",
-        "run --hosts a --hostfile b x.py",
-        "run --ports 5-1 x.py",
-        "run --min-hosts 0 x.py",
-        "slurm x.py",
-        "kubernetes --hosts 2 x.py",
-    ):
-        with pytest.raises(SystemExit) as stopped:
-            main(words.split())
-        assert stopped.value.code == 2

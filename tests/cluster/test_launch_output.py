@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""The output of a program on another host, on the launcher's stdout."""
+"""The output of a program on another host is the launcher's."""
 
 from __future__ import annotations
 
-import array
-import fcntl
 import hashlib
 import os
 import random
 import signal
-import termios
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.conftest import Launch
-from tests.cluster.launched import MOOACTOR, ROOT, Terminal
-from tests.cluster.sshd import Servers
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.slow
@@ -64,23 +59,6 @@ def test_a_line_without_its_end_shows_at_once_in_a_file(
     assert run.end() == 130, run.err
 
 
-def test_a_line_without_its_end_shows_at_once_on_a_terminal(
-    hosts: Servers, tmp_path: Path
-) -> None:
-    (tmp_path / "script.py").write_text(PROGRESS)
-    terminal = Terminal(
-        [*MOOACTOR, "run", "--hosts", "b", "script.py"],
-        tmp_path,
-        {**hosts.environment(), "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        terminal.wait_for("\r50 %")
-        terminal.type("\x03")
-        assert terminal.process.wait(60) == 130
-    finally:
-        terminal.close()
-
-
 def test_much_output_comes_whole_to_a_file_and_to_a_reader_that_holds_it_up(
     launch: Launch, tmp_path: Path
 ) -> None:
@@ -98,39 +76,3 @@ def test_much_output_comes_whole_to_a_file_and_to_a_reader_that_holds_it_up(
     os.close(reader)
     assert run.end() == 3, run.err
     assert found.digest() == expected
-
-
-def waiting(reader: int) -> int:
-    """How many bytes a pipe has."""
-    found = array.array("i", [0])
-    fcntl.ioctl(reader, termios.FIONREAD, found)
-    return found[0]
-
-
-def test_ctrl_c_ends_a_program_whose_output_waits_for_its_reader(
-    launch: Launch,
-) -> None:
-    reader, writer = os.pipe()
-    stays = ENDLESS.replace("SIG_DFL", "SIG_IGN")
-    run = launch("--hosts", "b", script=stays, stdout=writer)
-    os.close(writer)
-    assert os.read(reader, 3) == b"up\n"
-    assert eventually(lambda: waiting(reader) > 60_000)  # of 64 KiB
-    run.signal(signal.SIGINT)
-    assert run.end() != 0, run.err
-    os.close(reader)
-
-
-def test_both_streams_stay_in_order_in_one_file(launch: Launch) -> None:
-    lines = [f"line {n}" for n in range(20)]
-    # Each waits until the one before it has come through all pipes.
-    script = (
-        "import os\n"
-        "for n in range(20):\n"
-        "    text = b'line %d\\n' % n\n"
-        "    os.write(1 + n % 2, text)\n"
-        "    while text not in open('stdout', 'rb').read(): pass\n"
-    )
-    run = launch("--hosts", "b", script=script, one_file=True)
-    assert run.end() == 0, run.out
-    assert [t for t in run.out.splitlines() if t.startswith("line ")] == lines

@@ -178,15 +178,3 @@ def test_a_batch_job_that_is_cancelled_leaves_no_key(
     subprocess.run(["scancel", number], env=cluster, check=True)
     assert is_over(cluster, number)
     assert eventually(lambda: runs(tmp_path) == []), out.read_text()
-
-
-def test_a_job_that_sbatch_refuses_is_one_sentence_and_exit_code_2(
-    cluster: Environment, tmp_path: Path
-) -> None:
-    (tmp_path / "script.py").touch()
-    words = ("slurm", "--nodes", "2", "--partition", "nowhere", "script.py")
-    done = run(cluster, tmp_path, sys.executable, "-m", "mooactor", *words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("mooactor slurm: sbatch refuses the job (")
-    assert "invalid partition" in done.stderr.lower()
-    assert "--dry-run" in done.stderr and "Traceback" not in done.stderr

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -61,57 +60,7 @@ def test_the_program_runs_on_the_first_host_and_finds_the_broker(
             assert found["hosts"] == {"b": 3, "c": 5}
 
 
-def test_a_signal_that_ends_the_program_is_in_the_exit_code(launch: Launch) -> None:
-    assert (
-        launch("--hosts", "b", script="import os; os.kill(os.getpid(), 9)").end() == 137
-    )
-
-
 # -- what is missing ---------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--python", "/no/python"], "host b did not start: it has no /no/python"),
-        (["--cwd", "/no/place"], "host b did not start: the directory /no/place"),
-        (
-            ["--cwd", "/usr"],
-            "host b did not start: there is no script script.py in /usr",
-        ),
-        (
-            ["--hosts", "b,nowhere.invalid"],
-            "host nowhere.invalid did not start: ssh fa",
-        ),
-    ],
-)
-def test_what_a_host_lacks_is_named(
-    launch: Launch, words: list[str], said: str
-) -> None:
-    run = launch("--hosts", "b", *words)
-    assert failure(run).startswith(said), run.err
-
-
-def shell_python(folder: Path, before: str) -> str:
-    """An interpreter that the shell starts, after `before`; its path from there."""
-    program = folder / "py"
-    program.write_text(f'#!/bin/sh\n{before}\nexec {sys.executable} "$@"\n')
-    program.chmod(0o755)
-    return f"./{program.name}"
-
-
-def test_an_interpreter_is_found_from_here_and_its_shell_may_greet(
-    launch: Launch, tmp_path: Path
-) -> None:
-    python = shell_python(tmp_path, before="printf 'Welcome, '")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "script.py").write_text("print('it runs')")
-    words = ("--python", python, "--cwd", str(elsewhere))
-    run = launch("--hosts", "b", *words, script="print('another')")
-    assert run.end() == 0, run.err
-    assert run.out.endswith("it runs\n") and "another" not in run.out
-    assert "[b] Welcome, \n" in run.err
 
 
 def test_a_host_that_fails_fails_the_run_with_its_last_words(
@@ -192,57 +141,6 @@ def test_ctrl_c_ends_a_launch_whose_ssh_answers_nothing_any_more(
         os.kill(client.pid, signal.SIGSTOP)
     run.signal(signal.SIGINT)
     assert run.end() == 137, run.err
-
-
-# Its handler takes longer than a program has without --grace. It is not entered again.
-SAVES = """
-import os, signal, time
-def save(number, _):
-    os.write(1, b"saves on %d\\n" % number)  # no print, which may be under way
-    time.sleep(1.5)  # there is no event: the grace is a time
-    os.write(1, b"saved\\n")
-    os._exit(7)
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, save)
-print("up", flush=True)
-while True:
-    signal.pause()
-"""
-
-
-def test_one_event_that_comes_as_two_signals_leaves_the_program_its_time(
-    launch: Launch,
-) -> None:
-    run = launch("--hosts", "b", "--grace", "60", script=SAVES)
-    assert run.says("up"), run.err
-    run.stop()  # so that it takes both at once
-    run.signal(signal.SIGHUP)
-    run.signal(signal.SIGTERM)
-    run.signal(signal.SIGCONT)
-    assert run.end() == 7, run.err
-    assert run.out == f"up\nsaves on {signal.SIGHUP:d}\nsaved\n"
-
-
-SLOW = """
-import os, signal, time
-def save(*_):
-    time.sleep(0.5)  # longer than the signals of one event are apart
-    os.write(1, b"saves\\n")
-    while True:
-        signal.pause()
-signal.signal(signal.SIGINT, save)
-print("up", flush=True)
-signal.pause()
-"""
-
-
-def test_a_second_ctrl_c_does_not_wait(launch: Launch) -> None:
-    run = launch("--hosts", "b", "--grace", "600", script=SLOW)
-    assert run.says("up"), run.err
-    run.signal(signal.SIGINT)
-    assert run.says("saves"), run.err
-    run.signal(signal.SIGINT)
-    assert run.end() in (137, 143), run.err
 
 
 def test_a_signal_before_the_program_runs_ends_the_launch(launch: Launch) -> None:
@@ -334,18 +232,6 @@ def test_sync_copies_the_working_directory_and_a_module_can_be_the_program(
     assert run.end() == 0, run.err
     assert run.out == f"__main__ {there}\n"
     assert not {".git", ".venv", "runs"} & set(os.listdir(there))
-
-
-@pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
-def test_a_copy_that_fails_is_told_with_the_next_step(
-    launch: Launch, hosts: Servers
-) -> None:
-    said = failure(launch("--hosts", "b", "--sync", "--cwd", "/proc/no/place"))
-    assert said.startswith("host b: rsync ended with exit code ")
-    assert "/proc/no" in said and said.endswith("and leave --sync away")
-    without = {"PATH": str(hosts.path)}
-    said = failure(launch("--hosts", "b", "--sync", variables=without))
-    assert "--sync needs rsync" in said
 
 
 @pytest.mark.skipif(networks.why_not() is not None, reason=str(networks.why_not()))

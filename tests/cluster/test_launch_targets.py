@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.cluster.launch import job, plan, ranks, ssh, starter
+from mooactor.cluster.launch import job, plan, ranks, starter
 from mooactor.cluster.launch.job import Meeting
 from mooactor.cluster.launch.plan import LaunchError, Target
 from mooactor.cluster.launch.ranks import Rank
@@ -66,31 +66,6 @@ def test_a_hostfile_has_numbers_and_comments(tmp_path: Path) -> None:
             Target("b", "b", num_cpus=4),
             Target("c", "c", "ann", 22, num_cpus=8, num_gpus=2),
         ]
-
-
-def test_a_wrong_hostfile_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "hosts"
-    for line in ("b slots", "b slots=x", "b cores=4", "b slots=-1"):
-        file.write_text(f"a\n{line}\n")
-        with pytest.raises(LaunchError, match="line 2"):
-            plan.of_file(str(file))
-    with pytest.raises(LaunchError, match="No such file.*: check --hostfile"):
-        plan.of_file(str(tmp_path / "none"))
-
-
-def test_a_host_that_did_not_start_is_told_with_the_next_step() -> None:
-    target = Target("b", "b", "ann", 22)
-    for code, last, said in (
-        (255, "", "check that ssh -o BatchMode=yes -p 22 ann@b true works"),
-        (255, "Permission denied (publickey)", "give it your public key"),
-        (127, "", "it has no python3: install Python there"),
-        (126, "", "name another interpreter with --python"),
-        (137, "its words", "killed by signal 9 (SIGKILL); find out who sent it"),
-        (163, "", "exit code 163; run python3"),  # signal 35, which has no name
-        (2, "no port is free", "exit code 2: no port is free; mend that"),
-        (3, "", "exit code 3; run python3 -m mooactor doctor there by hand"),
-    ):
-        assert said in ssh.failure(target, "python3", code, last)
 
 
 def test_a_nodelist_of_slurm_is_expanded() -> None:

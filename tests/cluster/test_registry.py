@@ -30,11 +30,9 @@ class Watchers:
 
     def __init__(self) -> None:
         self.told: dict[Any, list[Message]] = {}
-        self.on_post: Any = lambda watcher, message: None
 
     def post(self, watcher: Any, message: Message) -> None:
         self.told.setdefault(watcher, []).append(message)
-        self.on_post(watcher, message)
 
     def view(self, watcher: Any) -> list[tuple[str, str]]:
         """Name and node of each, as this watcher would have them by now."""
@@ -117,7 +115,6 @@ def test_silence_ends_a_membership(registry: Registry, watchers: Watchers) -> No
     registry.announce(1, announced("a"), 0.0)
     registry.announce(2, announced("b"), 1.0)
     registry.still(1, 2.0)
-    assert registry.due() == 4.0
     assert registry.expire(3.99) == []
     ((member, found, why),) = registry.expire(4.0)
     assert (member, found.name) == (2, "b")
@@ -126,30 +123,6 @@ def test_silence_ends_a_membership(registry: Registry, watchers: Watchers) -> No
     assert watchers.told["w"][-1] == Gone("b", "node-of-b", why)
     assert not registry.still(2, 4.0)
     assert registry.expire(100.0)[0][0] == 1
-    assert registry.due() is None
-
-
-def test_a_watcher_that_is_lost_while_it_is_told_changes_no_order(
-    registry: Registry, watchers: Watchers
-) -> None:
-    # Member 1 watches, too. Its channel breaks at the next post: it leaves while the
-    # others are still to be told of the event before.
-    for watcher in (1, 2, 3):
-        registry.announce(watcher, announced(f"m{watcher}"), 0.0)
-        registry.watch(watcher)
-
-    def breaks(watcher: Any, message: Message) -> None:
-        if watcher == 1 and isinstance(message, Changed):
-            registry.unwatch(1)
-            registry.leave(1, "its queue is full")
-
-    watchers.on_post = breaks
-    registry.announce(4, announced("m4"), 0.0)
-    for watcher in (2, 3):
-        changed, gone = watchers.told[watcher][-2:]
-        assert isinstance(changed, Changed)
-        assert isinstance(gone, Gone) and gone.name == "m1"
-        assert watchers.view(watcher) == members(registry)
 
 
 def test_after_any_history_every_watcher_has_the_registrys_rows() -> None:
@@ -220,17 +193,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": 5}, r"Expected `str`, got `int` - at `\$.name`"),
     ({"name": "a\nb"}, "is no name"),
     ({"name": "x" * 300}, "length <= 255"),
-    ({"address": b""}, r"\$.address"),
     ({"kind": "broker"}, r"\$.kind"),
     ({"cpus": -1}, r">= 0 - at `\$.cpus`"),
-    ({"labels": {"a": 1}}, r"\$.labels"),
     ({"labels": {str(n): "" for n in range(65)}}, "length <= 64"),
-    ({"free": {"cpus": "x"}}, r"\$.free.cpus"),
     ({"free": {"cpus": float("nan")}}, r"\$.free.cpus"),
     ({"address": "tcp://*:1"}, r"address=.tcp://\*:1. is none"),
-    ({"address": "nowhere"}, "address=.nowhere. is none"),
-    ({"shares": [0.5, "1"]}, r"\$.shares"),
-    ({"reserved": {"mark": 1}}, r"\$.reserved"),
     ({"actors": True}, r"\$.actors"),
 ]
 

@@ -25,13 +25,6 @@ def test_two_numeric_hosts_are_compared_as_numbers() -> None:
     assert not addresses.is_same("broker", "broker")  # a name says nothing
 
 
-def test_loopback_addresses_are_known() -> None:
-    for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
-        assert addresses.is_loopback(host)
-    for host in ("10.0.0.5", "*", "0.0.0.0", "example"):
-        assert not addresses.is_loopback(host)
-
-
 @pytest.fixture
 def cable() -> Iterator[Cable]:
     if why := why_not():

@@ -144,23 +144,3 @@ def test_a_name_of_two_hosts_stays_with_the_one_that_answered_and_comes_back_soo
     # How long this pair takes to connect is known by then: a lost packet costs less.
     assert waits[0] == CONNECT_MS
     assert SHORTEST_CONNECT_MS <= min(waits) < CONNECT_MS
-
-
-def test_another_host_at_the_address_that_a_node_tells_says_nothing_about_it(
-    pair: Pair,
-) -> None:
-    """As behind a translation of addresses: nobody listens there from this side."""
-    _, other = pair
-    echo, mine = Echo(), Recorder()
-    other.accept = echo.accept
-    with node(advertise="127.0.0.9") as hidden:
-        channel = hidden.connect(other.address, mine)
-        for number in range(4):
-            channel.post({"n": number})
-            assert together((hidden, other), lambda: len(mine.messages) > number)
-            (theirs,) = echo.channels
-            assert theirs.address == hidden.address
-            cut(other)
-            assert together((other,), lambda: not echo.channels[0].connected)
-            assert together((other,), lambda: echo.channels[0]._probe is None)
-    assert mine.numbers == list(range(4)) and mine.closed == []

@@ -112,22 +112,6 @@ def test_an_answer_that_begins_with_anything_ends_that_channel_only(
         still_works(served)
 
 
-def test_an_address_that_nobody_can_ask_ends_no_node(
-    served: tuple[Node, Node, Recorder],
-) -> None:
-    """A node asks at the address of the other side whether that is still there."""
-    _, other, _ = served
-    for host in ("[::1%é..b]:80", "[fe80::1%nosuch]:80", "[::1]:0"):
-        theirs = Recorder()
-        other.accept = theirs.accept
-        with insider(other.address) as dealer:
-            body = frames.Hello(frames.WIRE, bytes(8), f"tcp://{host}")
-            dealer.send(frames.pack_struct(frames.HELLO, host.encode()[:8], body, 1))
-            assert together((other,), lambda theirs=theirs: theirs.channels)
-            assert frames.unpack(dealer.recv()).kind == frames.WELCOME
-    still_works(served)
-
-
 def test_a_hello_of_a_channel_that_has_ended_is_refused(
     served: tuple[Node, Node, Recorder],
 ) -> None:

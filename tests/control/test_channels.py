@@ -132,26 +132,6 @@ def test_a_listener_that_raises_loses_nothing(pair: tuple[Node, Node]) -> None:
     assert picky.numbers == list(range(10)) and raised == [0, 3, 6, 9]
 
 
-def test_a_listener_may_close_and_post_while_it_is_called(
-    pair: tuple[Node, Node],
-) -> None:
-    one, other = pair
-
-    class Once(Recorder):
-        def handle(self, channel, message):  # type: ignore[no-untyped-def]
-            super().handle(channel, message)
-            channel.post({"n": -1})
-            channel.close("enough")
-
-    once, mine = Once(), Recorder()
-    other.accept = once.accept
-    channel = one.connect(other.address, mine)
-    for number in range(10):
-        channel.post({"n": number})
-    assert together(pair, lambda: mine.closed)
-    assert once.numbers == [0] and mine.numbers == [-1] and mine.closed == ["enough"]
-
-
 def test_a_reader_that_lags_behind_ends_the_channel_at_the_bound(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[Node, Node]
 ) -> None:
@@ -172,19 +152,6 @@ def test_a_reader_that_lags_behind_ends_the_channel_at_the_bound(
     assert told in theirs.closed[0] or silent in theirs.closed[0]
 
 
-def test_what_is_no_address_is_refused_at_once(pair: tuple[Node, Node]) -> None:
-    for address in (
-        "",
-        "tcp://",
-        "tcp://:1",
-        "ipc://x",
-        "tcp://h:65536",
-        "tcp://a:b:1",
-    ):
-        with pytest.raises(ValueError, match="give tcp://HOST:PORT"):
-            pair[0].connect(address, Recorder())
-
-
 # -- listening -----------------------------------------------------------------------
 
 
@@ -197,13 +164,6 @@ def test_a_port_of_the_range_is_taken_until_none_is_left() -> None:
             Node(SECRET, ports=ports)
         with pytest.raises(MooError, match="another program"):
             Node(SECRET, port=first)
-
-
-def test_an_address_of_another_host_cannot_be_listened_on() -> None:
-    with pytest.raises(MooError, match="no such address"):
-        Node(SECRET, bind="192.0.2.1")
-    with pytest.raises(MooError, match="numeric"):
-        Node(SECRET, bind="broker.example")
 
 
 def test_a_node_listens_on_ipv6() -> None:

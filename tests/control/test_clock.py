@@ -5,17 +5,11 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 
 import pytest
 
-from mooactor.control.clock import REAL, Timer
+from mooactor.control.clock import Timer
 from mooactor.testing import VirtualClock
-
-
-def test_the_real_clock_is_that_of_the_machine() -> None:
-    before = time.monotonic()
-    assert before <= REAL.now() <= time.perf_counter()
 
 
 def test_what_is_due_is_done_in_order_and_once() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mooactor import errors
-from mooactor.control import codec, inspection
+from mooactor.control import codec
 from tests.actors.nasty import NoText, TextIsNumber
 
 made: list[type] = []
@@ -41,18 +41,6 @@ class Slotted(Exception):
         self.place = place
 
 
-class Frozen(Exception):
-    """Takes no notes and no attributes."""
-
-    __notes__ = property(lambda self: 1 // 0)  # type: ignore[assignment]
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("frozen")
-
-    def add_note(self, note: str) -> None:
-        raise TypeError("no notes")
-
-
 class OwnReduce(Exception):
     def __init__(self, a: int, b: int) -> None:
         super().__init__("own")
@@ -65,13 +53,6 @@ class OwnReduce(Exception):
 class BrokenReduce(Exception):
     def __reduce__(self) -> Any:
         raise SystemExit("in reduce")
-
-
-class EvilGetattr(Exception):
-    def __getattribute__(self, name: str) -> Any:
-        if name == "__class__":  # or pytest does not bear it
-            return super().__getattribute__(name)
-        raise RuntimeError(name)
 
 
 class Registered(Exception):
@@ -142,18 +123,6 @@ def test_nasty_classes_keep_their_type() -> None:
         assert kind.__name__ in str(cause)
     copy = crossed(Slotted("here"))
     assert isinstance(copy, Slotted) and copy.place == "here"
-    stand_in = crossed(EvilGetattr("x"), hops=2)
-    assert isinstance(stand_in, errors.RemoteError)
-    assert stand_in.type_name.endswith(".EvilGetattr")
-    assert stand_in.reason == "it cannot be read: __cause__"
-
-
-def test_a_class_that_takes_no_notes_gets_them_behind_its_back() -> None:
-    copy = crossed(Frozen("f"), hops=2)
-    hidden = BaseException.__dict__["__dict__"].__get__(copy)["__notes__"]
-    assert type(copy) is Frozen and "Remote traceback (place 0)" in hidden[0]
-    inspection.add_note(error := Frozen(), "a note")
-    assert BaseException.__dict__["__dict__"].__get__(error)["__notes__"] == ["a note"]
 
 
 def test_what_cannot_be_pickled_is_left_out_and_named() -> None:
@@ -261,33 +230,3 @@ def test_parts_beyond_the_limit_are_left_out() -> None:
     assert isinstance(copy, KeywordOnly)
     assert copy.code == 1
     assert any("attribute 'log'" in note for note in copy.__notes__)
-
-
-def test_the_text_of_huge_arguments_is_not_made() -> None:
-    error = ValueError("what", bytes(1 << 25))
-    payload = codec.encode_error(error, "here", 1 << 20)
-    assert len(payload) < 10_000
-    copy = codec.decode_error(payload)
-    assert copy.args == ("what", "<33554432 items of bytes>")
-
-
-def test_an_exception_inside_a_value_is_rebuilt_in_the_same_way() -> None:
-    made.clear()
-    error = KeywordOnly(1, hint="h")
-    error.itself = error  # type: ignore[attr-defined]
-    made.clear()
-    data, _ = codec.encode({"error": error, "kind": KeywordOnly})
-    value = codec.decode(data)
-    assert value["kind"] is KeywordOnly
-    assert value["error"].itself is value["error"]
-    assert made == []
-
-
-def test_ctrl_c_is_not_swallowed() -> None:
-    class Interrupted(Exception):
-        def __reduce__(self) -> Any:
-            raise KeyboardInterrupt
-
-    # In a main thread that takes Ctrl-C, a KeyboardInterrupt may be one.
-    with pytest.raises(KeyboardInterrupt):
-        codec.encode_error(Interrupted(), "here")

@@ -165,15 +165,6 @@ def test_where_nobody_listens_that_is_said_when_the_patience_is_over() -> None:
     ]
 
 
-def test_an_unknown_name_is_named() -> None:
-    clock, mine = VirtualClock(), Recorder()
-    with node(clock=clock) as one:
-        clock.drive(one.due, one.serve)
-        one.connect("tcp://no-such-host.invalid:4431", mine)
-        clock.advance(CHANNEL_SILENCE_S)
-    assert "no address was found for the name no-such-host.invalid" in mine.closed[0]
-
-
 def test_another_key_gets_nowhere() -> None:
     clock, mine, theirs = VirtualClock(), Recorder(), Recorder()
     with node(b"\1" * 32, clock=clock) as one, node() as other:

@@ -2,8 +2,6 @@
 """Every example runs as its first lines say, and prints what it is about."""
 
 import os
-import re
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Launch, hosts, launch, launch_here
-from tests.clusters import Cluster, cluster, lasting_cluster, whole_cluster
+from tests.clusters import cluster, lasting_cluster
 from tests.marks import slow
 
-__all__ = ["hosts", "lasting_cluster", "launch", "launch_here", "whole_cluster"]
+__all__ = ["hosts", "lasting_cluster", "launch", "launch_here"]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -110,52 +108,6 @@ def test_the_learners_meet_in_a_session_of_several_hosts(tmp_path: Path) -> None
             environment=made.environment("a") | joined,
         ).splitlines()
     assert [one for one in PRINTED["allreduce"] if one not in lines] == []
-
-
-def _lose_the_first(
-    updates: int, learners: int, on: Sequence[str], environment: Mapping[str, str]
-) -> list[str]:
-    """The output of data_parallel.py after the learner of rank 0 is killed, which is
-    when all are there."""
-    command = [sys.executable, "-u", str(EXAMPLES / "data_parallel.py"), str(updates)]
-    environment = {**environment, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [*on, *command], stdout=subprocess.PIPE, text=True, env=environment
-    ) as program:
-        assert program.stdout is not None
-        for line in program.stdout:
-            found = re.match(rf"\(Learner pid=(\d+).*: {learners} learners", line)
-            if found:
-                os.kill(int(found[1]), signal.SIGKILL)
-                break
-        lines = program.stdout.read().splitlines()
-    assert program.returncode == 0, lines
-    return lines
-
-
-def _goes_on(lines: list[str], learners: int) -> bool:
-    """Whether one less trained the model, then all of them, to the end."""
-    counts = re.findall(r"update \d+: (\d+) learners", "\n".join(lines))
-    return "learnt: True" in lines and {str(learners - 1), str(learners)} <= {*counts}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_a_learner_that_is_killed_is_replaced() -> None:
-    pytest.importorskip("torch")
-    assert _goes_on(_lose_the_first(4000, 2, (), os.environ), 2)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_a_learner_that_is_killed_is_replaced_on_its_host(
-    whole_cluster: Cluster,
-) -> None:
-    pytest.importorskip("torch")
-    joined = {"MOOACTOR_HOST_NAME": "d", "MOOACTOR_ADDRESS": whole_cluster.address}
-    environment = whole_cluster.environment("d") | joined
-    lines = _lose_the_first(2000, 6, whole_cluster.network.on("d"), environment)
-    assert _goes_on(lines, 6)
 
 
 @pytest.mark.slow

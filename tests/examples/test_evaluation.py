@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""The policy beside a random one, and pictures of a game.
+"""The policy beside a random one, and a film of a game.
 
 A run of the example films one, see tests/examples/test_impala_runs.py."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.error import DependencyNotInstalled
 
-from impala import Camera, EnvironmentSettings, SettingsError
-from impala.evaluation import check_recording, film_game, print_evaluation
+from impala import Camera, EnvironmentSettings
+from impala.evaluation import film_game, print_evaluation
 from mooactor.rl import Player, make_environments, make_network
 
 CART_POLE = EnvironmentSettings("CartPole-v1")
@@ -29,15 +27,6 @@ def test_a_random_policy_is_judged_beside_it(
     assert random.endswith(" over 4 full games")
 
 
-@pytest.mark.skipif(find_spec("pygame") is not None, reason="pygame can draw it")
-def test_what_cannot_be_drawn_is_refused_before_training() -> None:
-    check_recording(EnvironmentSettings("ALE/Breakout-v5"))
-    with pytest.raises(
-        SettingsError, match="--record: CartPole-v1 cannot be drawn: py"
-    ):
-        check_recording(CART_POLE)
-
-
 def test_a_film_shows_one_game_in_colour() -> None:
     environments = make_environments("ALE/Breakout-v5", 1)
     camera = Camera("ALE/Breakout-v5")
@@ -48,9 +37,3 @@ def test_a_film_shows_one_game_in_colour() -> None:
     assert not np.array_equal(pictures[10], pictures[30])
     reds, blues = pictures[0][..., 0], pictures[0][..., 2]
     assert not np.array_equal(reds, blues)
-
-
-@pytest.mark.skipif(find_spec("pygame") is not None, reason="pygame can draw it")
-def test_an_environment_that_cannot_draw_says_so() -> None:
-    with pytest.raises(DependencyNotInstalled, match="pygame"):
-        Camera("CartPole-v1").reset(seed=0)

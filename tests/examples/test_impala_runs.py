@@ -18,8 +18,7 @@ import pytest
 from PIL import Image
 
 import mooactor as moo
-from impala import AllLearnersLost, Display, Run, flatten
-from impala.settings import flag
+from impala import AllLearnersLost, Display, Run
 from mooactor.rl import load_checkpoint
 from tests.examples.assassin import Assassin
 from tests.examples.conftest import flags_of, metrics
@@ -211,18 +210,6 @@ def test_atari_from_the_ceiling_and_pixels_to_evaluation_and_recording(
     with Image.open(tmp_path / "curve.png") as curve:
         assert curve.format == "PNG"
     assert list(tmp_path.glob("events.out.tfevents.*"))
-
-
-def test_help_explains_every_flag(
-    impala: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        impala.read_config(["--help"])
-    printed = capsys.readouterr().out
-    names = flatten(impala.read_config([]))
-    assert len(names) > 30
-    for name in names:
-        assert flag(name) in printed
 
 
 @pytest.mark.slow

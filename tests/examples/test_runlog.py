@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A run's directory."""
+"""The rows of a run, in its directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from impala import RunLog
@@ -63,19 +62,3 @@ def test_a_resumed_log_drops_what_came_after_the_checkpoint(tmp_path: Path) -> N
     # TensorBoard reads them by their names, which have the second, and then a number.
     names = [path.name for path in tmp_path.glob("events.*")]
     assert len({name.split(".")[3] for name in names}) == 2
-
-
-def test_the_end_draws_the_curve_unless_something_was_raised(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), RunLog(tmp_path / "broken") as log:
-        log.write(row(10))
-        raise KeyError("in the middle of a run")
-    for name, score in (("before the first game", math.nan), ("whole", 2.0)):
-        with RunLog(tmp_path / name, "a title") as log:
-            log.write(row(10, score))
-            log.write(row(20, score + 1))
-    drawn = {path.parent.name: path for path in tmp_path.glob("*/curve.png")}
-    empty, whole = (
-        Image.open(drawn.pop(name)).convert("RGB").tobytes()
-        for name in ("before the first game", "whole")
-    )
-    assert empty != whole and not drawn

@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""A run's directory, and what a run that goes on may change."""
+"""A run's directory."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
 
 import mooactor as moo
 from impala import Run, RunLog, RunSettings, SettingsError
-from mooactor.rl import save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("session")
 VALUES = {"env": "A-v0", "batch": 8, "eval": False}
@@ -71,14 +67,6 @@ def test_a_resumed_run_has_what_was_saved(saved: Path) -> None:
     assert open_run(saved, resume=True).resumes == 2
 
 
-def test_what_has_changed_is_said_unless_it_is_free(saved: Path) -> None:
-    run = open_run(saved, resume=True, batch=32, eval=True)
-    assert run.changed == ["changed: --batch was 8, and is 32"]
-    assert not run.save_is_due
-    always = RunSettings(saved / "other", checkpoint_every_s=0)
-    assert Run(always, "A-v0", VALUES).save_is_due
-
-
 def refusal(directory: Path | None, *, resume: bool, **changed: Any) -> str:
     with pytest.raises(SettingsError) as caught:
         open_run(directory, resume=resume, **changed)
@@ -114,23 +102,3 @@ def test_neither_actors_nor_children_keep_a_directory(
         open_run(saved, resume=True).close()
         assert child.poll() is None
         child.kill()
-
-
-def test_a_file_system_without_locks_is_used_without(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    error = OSError(errno.ENOLCK, "No locks available")
-    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=error))
-    open_run(saved, resume=True).close()
-
-
-def test_what_cannot_go_on_is_refused_in_a_sentence(saved: Path) -> None:
-    assert "--resume needs --run-dir" in refusal(None, resume=True)
-    assert "no checkpoint in" in refusal(saved / "other", resume=True)
-    assert "holds a run already: go on with it by" in refusal(saved, resume=False)
-    other = refusal(saved, resume=True, env="B-v0")
-    assert "was trained with --env A-v0, not B-v0; give the same" in other
-    save_checkpoint(saved, {"format": 1, "steps": 100})
-    assert "is of another version of this program" in refusal(saved, resume=True)
-    (saved / "checkpoint.pt").write_bytes(b"PK")
-    assert "was cut short or is no checkpoint" in refusal(saved, resume=True)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The inbox of a process of another host: TCP with CURVE, before and after that."""
+"""The inbox of a process of another host: messages over TCP with CURVE."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,31 +21,29 @@ from tests.process.hosts import Hosts, hosts
 _AT_A_TIME = 500
 _PATIENCE_S = 60.0
 _GROWTH = 200e6  # bytes
-_HUGE = b"\x06" + (1 << 40).to_bytes(8, "big")  # the head of a long command frame
-_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15 + 1 + 31)
 
 
 class Inbox:
-    """A target: an actor that still does what it is asked."""
+    """A target: an actor that still does what it is asked. It gets frames of one with
+    the transport's keys, with or without the session's key in the envelope."""
 
-    def __init__(self, two: Hosts) -> None:
+    def __init__(self, two: Hosts, socket: zmq.Socket[bytes]) -> None:
         self.two = two
         self.guest = two.start("b", Guest)
         self._asked = 0
         assert eventually(lambda: two.agent.members[self.guest._actor_id].place)
         place = two.agent.members[self.guest._actor_id].place
         assert place is not None
-        self.address = place.address
         two.agent.complete = True
-        self._before_contact()
         self.pid: int = self.guest.pid()
         self._resident = resident_bytes(self.pid)
-
-    def _before_contact(self) -> None:
-        """The actor is there, and nobody has connected to it."""
-
-    def step(self, rng: random.Random) -> int:
-        raise AssertionError("a target has its own")
+        self._socket = socket
+        # Marks have a sender of their own: no mutated message can call them off.
+        _, self._marks_prefix = self._sender()
+        self._marks = 0
+        curve.make_client(socket, two.key)
+        socket.connect(place.address)
+        self._seeds = seeds()
 
     def check(self) -> None:
         """It answers, in its old process, and has not grown."""
@@ -54,21 +51,6 @@ class Inbox:
         assert self.guest.add.options(timeout=_PATIENCE_S)(self._asked) == self._asked
         assert self.guest.pid() == self.pid
         assert resident_bytes(self.pid) - self._resident < _GROWTH
-
-
-class Insider(Inbox):
-    """Frames of one with the transport's keys, with or without the session's key in
-    the envelope."""
-
-    def __init__(self, two: Hosts, socket: zmq.Socket[bytes]) -> None:
-        super().__init__(two)
-        self._socket = socket
-        # Marks have a sender of their own: no mutated message can call them off.
-        _, self._marks_prefix = self._sender()
-        self._marks = 0
-        curve.make_client(socket, two.key)
-        socket.connect(self.address)
-        self._seeds = seeds()
 
     def step(self, rng: random.Random) -> int:
         with self._a_sender() as good:
@@ -124,82 +106,14 @@ class Insider(Inbox):
         return [mutate(rng, source) for _ in range(rng.randint(1, 3))]
 
 
-class Outsider(Inbox):
-    """Bytes of one without the key, among them those of a recorded connection."""
-
-    def __init__(self, two: Hosts) -> None:
-        super().__init__(two)
-        self.guest.add(0)
-        assert self._proxy.record is not None
-        found, self._proxy.record = bytes(self._proxy.record), None
-        assert len(found) > 64 + 200 + 256  # greeting, hello, initiate, messages
-        self._commands = list(_frames_of(found[64:]))
-        host, _, port = self.address.removeprefix("tcp://").rpartition(":")
-        self._where = host, int(port)
-        self._seeds = seeds()
-
-    def _before_contact(self) -> None:
-        self._proxy = self.two.agent.proxy(self.guest._actor_id)
-        self._proxy.record = bytearray()
-
-    def step(self, rng: random.Random) -> int:
-        sent = 0
-        for _ in range(50):
-            with contextlib.suppress(OSError), self._connected() as line:
-                for piece in self._pieces(rng):
-                    line.sendall(piece)
-                    sent += 1
-        assert self.guest.statistics()["dropped"] == 0
-        return sent
-
-    def _connected(self) -> socket.socket:
-        return socket.create_connection(self._where, timeout=_PATIENCE_S)
-
-    def _pieces(self, rng: random.Random) -> Iterator[bytes]:
-        yield _GREETING if rng.random() < 0.9 else mutate(rng, _GREETING)
-        whole = rng.randrange(len(self._commands))
-        yield from self._commands[:whole]
-        if rng.random() < 0.1:
-            yield _HUGE
-        for _ in range(20):
-            choice = rng.random()
-            if choice < 0.5:
-                yield mutate(rng, rng.choice(self._commands))
-            else:
-                body = mutate(rng, rng.choice(self._seeds))
-                flags = rng.choice((0, 1, 2, 4, 6))
-                yield bytes((flags,)) + _length(flags, len(body)) + body
-
-
-def _length(flags: int, size: int) -> bytes:
-    return size.to_bytes(8, "big") if flags & 2 else bytes((min(size, 255),))
-
-
-def _frames_of(data: bytes) -> Iterator[bytes]:
-    """ZMTP frames: flags, a length of 1 or 8 bytes, the body (ZeroMQ RFC 23)."""
-    at = 0
-    while at < len(data):
-        width = 8 if data[at] & 2 else 1
-        size = int.from_bytes(data[at + 1 : at + 1 + width], "big")
-        yield data[at : at + 1 + width + size]
-        at += 1 + width + size
-
-
 @contextlib.contextmanager
-def _insider() -> Iterator[Insider]:
+def _inbox() -> Iterator[Inbox]:
     with hosts("a", "b") as two, zmq.Context() as context:
         with context.socket(zmq.DEALER) as dealer:
             dealer.setsockopt(zmq.LINGER, 0)
-            yield Insider(two, dealer)
-
-
-@contextlib.contextmanager
-def _outsider() -> Iterator[Outsider]:
-    with hosts("a", "b") as two:
-        yield Outsider(two)
+            yield Inbox(two, dealer)
 
 
 TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
-    "inbox": _insider,
-    "handshake": _outsider,
+    "inbox": _inbox,
 }

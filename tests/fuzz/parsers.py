@@ -21,7 +21,7 @@ from typing import Any
 from mooactor.cluster import announcement
 from mooactor.cluster.launch import job
 from mooactor.control import addresses as own_addresses
-from mooactor.control import bodies, envelope, frames
+from mooactor.control import bodies, envelope, fingerprints, frames
 from mooactor.control.envelope import VERSION as WIRE
 from mooactor.control.messages import Malformed, encode
 from mooactor.control.reliable import Violation
@@ -84,6 +84,15 @@ def payloads(rng: random.Random) -> None:
 
 def channel_frames(rng: random.Random) -> None:
     channels.parse(mutate(rng, rng.choice(FRAMES)))
+
+
+def fingerprint_datagrams(rng: random.Random) -> None:
+    good = fingerprints.pack(b"moo-key?", b"n" * 8, "01234567")
+    found = fingerprints.read(b"moo-key?", mutate(rng, good))
+    if found is None:
+        raise Refused("no question")
+    nonce, fingerprint = found
+    assert len(nonce) == 8 and len(bytes.fromhex(fingerprint)) == 4
 
 
 def messages(rng: random.Random) -> None:
@@ -247,6 +256,7 @@ _target("envelopes", envelopes, *records.REFUSALS)
 _target("payloads", payloads, *BYTES)
 _target("frames", channel_frames, frames.Malformed, Violation)
 _target("messages", messages, Malformed)
+_target("fingerprints", fingerprint_datagrams, Refused)
 _target("announcements", announcements, Refused, Malformed)
 _target("rows", broker_rows, Refused)
 _target("answers", answers, Refused, Malformed)

@@ -3,10 +3,9 @@
 after the other, each for so long, or until it has had so many cases. Without names it
 runs all; a failure is raised with its seed.
 
-A million mutated frames over TCP, without the key and with it, to an actor and to a
-node::
+A million mutated frames over TCP to an actor and to a node, of one with the key::
 
-    python -m tests.fuzz.run --cases 1000000 handshake inbox node
+    python -m tests.fuzz.run --cases 1000000 inbox node
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from tests.fuzz import brokers, inboxes, nodes, parsers, peers
+from tests.fuzz import inboxes, nodes, parsers
 
 
 class Target(Protocol):
@@ -33,8 +32,6 @@ class Target(Protocol):
 
 TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[Target]]] = {
     **parsers.TARGETS,
-    **peers.TARGETS,
-    **brokers.TARGETS,
     **inboxes.TARGETS,
     **nodes.TARGETS,
 }

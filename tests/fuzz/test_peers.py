@@ -10,16 +10,13 @@ from itertools import product
 import pytest
 
 from mooactor.control import bodies, envelope
-from tests.fuzz import brokers, inboxes, nodes, peers
+from tests.fuzz import inboxes, nodes
 from tests.fuzz.run import run
-from tests.marks import slow
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "12"))
-CASES = 160  # of those that are made one by one, and a step of the others
+CASES = 160  # or one step, which is more
 UNEXPECTED = "a message could not be handled"  # an error that no parser documents
-SINGLE = {**inboxes.TARGETS, **nodes.TARGETS}
-SLOW = {**peers.TARGETS, **brokers.TARGETS}
-TARGETS = {**SINGLE, **SLOW}
+TARGETS = {**inboxes.TARGETS, **nodes.TARGETS}
 _PICKLE = b"\x80\x05N."
 _BODIES = [  # as short as each layout may be
     b"",
@@ -32,7 +29,7 @@ _BODIES = [  # as short as each layout may be
 ]
 
 
-@pytest.mark.parametrize("name", [*SINGLE, *map(slow, SLOW)])
+@pytest.mark.parametrize("name", TARGETS)
 def test_mutated_messages_harm_nobody_else(
     name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mooactor.control.messages import Message
-from mooactor.host import history
-from mooactor.host.history import History
+from mooactor.host import desk
+from mooactor.host.desk import History
 from mooactor.host.protocol import End, LeftOut, Line, Printer
 
 LINE = "x" * 1000
@@ -47,7 +47,7 @@ class Kept(History):
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    monkeypatch.setattr(history, "_MOST_QUEUED", 10_000)
+    monkeypatch.setattr(desk, "_MOST_QUEUED", 10_000)
     return Kept()
 
 
@@ -120,7 +120,7 @@ def all_of(kept: Kept, name: str) -> list[str]:
 def test_long_lines_have_a_bound_in_bytes(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "_MOST_OF_ONE", 20_000)
+    monkeypatch.setattr(desk, "_MOST_OF_ONE", 20_000)
     for number in range(100):
         kept.say(number)
         kept.add(1, printer_of(1), [b"short"])
@@ -142,5 +142,5 @@ def test_long_lines_have_a_bound_in_bytes(
 def test_an_actor_is_meant_by_its_whole_name(
     label: str, meant: list[str], others: list[str]
 ) -> None:
-    assert all(history.is_meant(label, name) for name in meant)
-    assert not any(history.is_meant(label, name) for name in others)
+    assert all(desk.is_meant(label, name) for name in meant)
+    assert not any(desk.is_meant(label, name) for name in others)

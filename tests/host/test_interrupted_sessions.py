@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""A session that is interrupted at its start, that ends while threads wait in it, or
-after which somebody still asks."""
+"""A session that many start, that ends while threads wait in it, or after which
+somebody still asks."""
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -16,81 +14,6 @@ import mooactor as moo
 from mooactor.host import session
 from mooactor.process import files
 from tests.actors.counter import Counter
-from tests.process import programs
-
-# It starts one once to count the lines of the session's module that a start runs; then
-# again and again, and gets a signal at one of them.
-AT_SOME_LINES = """
-    import os, random, signal, sys, tempfile, threading
-    import mooactor as moo
-    from mooactor.host import session
-    from mooactor.process.system import children
-
-    class Worker:
-        def ping(self):
-            return "pong"
-
-    class Interrupted(BaseException):
-        pass
-
-    def interrupt(*_):
-        raise Interrupted
-
-    class Lines:
-        def __init__(self, last):
-            self.last, self.seen = last, []
-
-        def __call__(self, frame, event, about):
-            if frame.f_code.co_filename != session.__file__:
-                return None
-            if event == "line" and frame.f_lineno not in self.seen:
-                self.seen.append(frame.f_lineno)
-                if len(self.seen) == self.last:
-                    signal.raise_signal(signal.SIGALRM)
-            return self
-
-    def left():
-        return (
-            [open(f"/proc/{pid}/cmdline").read() for pid in children()],
-            [x for x in os.listdir(tempfile.gettempdir()) if x.startswith("mooactor-")],
-            len(os.listdir("/proc/self/fd")),
-            threading.active_count(),
-            signal.getsignal(signal.SIGINT),
-            session.current_session(),
-        )
-
-    def start(last):
-        lines = Lines(last)
-        sys.settrace(lines)
-        try:
-            moo.init()
-        except Interrupted:
-            pass
-        finally:
-            sys.settrace(None)
-        return lines.seen
-
-    signal.signal(signal.SIGALRM, interrupt)
-    with moo.init():
-        moo.spawn(Worker).ping()
-    before, rng = left(), random.Random(int(sys.argv[2]))
-    count = len(start(0))
-    moo.shutdown()
-    for _ in range(int(sys.argv[1])):
-        seen = start(rng.randint(1, count))
-        assert left() == before, (seen[-1], left(), before)
-    print(count, moo.spawn(Worker).ping())
-"""
-
-
-def test_a_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
-    program = programs.write(tmp_path / "program.py", AT_SOME_LINES)
-    seed = os.environ.get("MOOACTOR_TEST_SEED", "8")
-    done = programs.run(program, "10", seed, timeout=150)
-    assert done.returncode == 0, done.stderr
-    count, said = done.stdout.split()
-    assert int(count) > 80
-    assert said == "pong"
 
 
 @pytest.mark.usefixtures("no_session")

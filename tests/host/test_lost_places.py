@@ -67,7 +67,7 @@ def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
     child = home.child(2, **needs)
     home.hosts.names.discard("b")
     home.lose("b")
-    home.serve_until(lambda: child in home.home.placeless._waiting)
+    home.serve_until(lambda: child in home.home.pending._waiting)
 
     home.hosts.names.add("b")
     home.serve_until(lambda: child.process)
@@ -274,8 +274,8 @@ class History:
 
     def check_those_that_wait(self) -> None:
         """Each of them waits for want of a place."""
-        self.home.home.placeless._look()
-        for actor in list(self.home.home.placeless._waiting):
+        self.home.home.pending._look(0.0)
+        for actor in list(self.home.home.pending._waiting):
             with pytest.raises(NoPlace):
                 choose(self.home.sites.candidates(), actor.needs)
 
@@ -298,7 +298,7 @@ class History:
         while self.asked:
             self.agree()
             self.check()
-        assert not len(self.home.home.placeless)
+        assert not len(self.home.home.pending)
 
 
 def test_random_hosts_and_actors_leave_nobody_waiting_for_a_host_that_has_left(

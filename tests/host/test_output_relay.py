@@ -89,7 +89,7 @@ class Host:
 
         def quiet() -> bool:
             self.channel.send()
-            return not self.output._held_up and all(
+            return not self.output._pipes._held_up and all(
                 len(self.of(one)) >= one.printed.count(b"\n") for one in self.printers
             )
 
@@ -106,7 +106,7 @@ class Host:
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    monkeypatch.setattr(relays, "_RETRY_S", 1e-6)
+    monkeypatch.setattr(output, "_RETRY_S", 1e-6)
     made = Host()
     yield made
     made.close()
@@ -120,7 +120,7 @@ def test_a_printer_is_slowed_down_to_what_the_home_handles(
     for _ in range(100):
         talker.fill(line)
         host.round()
-    assert talker.reader in host.output._held_up
+    assert talker.reader in host.output._pipes._held_up
     assert not talker.print(line)
     assert host.channel.queued < 2 * relays._MOST_PRINTED
     at_once, in_pipe = output._PIECE // len(line), 64 * _KIB // len(line)

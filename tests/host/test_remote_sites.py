@@ -325,9 +325,9 @@ def test_hosts_that_denied_an_actor_are_asked_again_when_it_is_tried_again(
     wait_for(lone, lambda: starts(lone, "a") == 2)
     deny(lone, "a", actor)
     deny(lone, "b", actor)
-    assert actor in lone.home.placeless._waiting
+    assert actor in lone.home.pending._waiting
 
-    lone.home.placeless.hosts_changed()
+    lone.home.pending.hosts_changed()
     wait_for(lone, lambda: actor.process is not None)
 
     assert (starts(lone, "a"), starts(lone, "b")) == (3, 1)

@@ -61,9 +61,6 @@ class Maker:
     def two(self) -> tuple[Any, Any]:
         return self.make(1), self.make(2)
 
-    def ready(self) -> int:
-        return 1
-
     def pid(self) -> int:
         return os.getpid()
 
@@ -124,12 +121,6 @@ def wait_only(cast: Cast) -> None:
     assert all(ref.done() and ref.exception() is None for ref in refs)
 
 
-def drop(cast: Cast) -> None:
-    for _ in range(4):
-        cast.a.make.remote()
-    assert cast.a.ready() == 1
-
-
 def hand_on_before(cast: Cast) -> None:
     assert cast.b.sum(cast.a.make.remote(5)) == [5]
 
@@ -139,24 +130,9 @@ def hand_on_after(cast: Cast) -> None:
     assert cast.b.sum(ref) == [5]
 
 
-def several(cast: Cast) -> None:
-    first, second = done(cast.a.make.remote(1), cast.a2.make.remote(2))
-    assert cast.b.sum(first, second, cast.b.make.remote(3)) == [1, 2, 3]
-
-
-def listed_before(cast: Cast) -> None:
-    refs = [one.make.remote(i) for i, one in enumerate(cast.group)]
-    assert cast.b.sum_of(refs) == [0, 1, 2, 3]
-
-
 def listed_after(cast: Cast) -> None:
     refs = done(*[one.make.remote(i) for i, one in enumerate(cast.group)])
     assert cast.b.sum_of(refs) == [0, 1, 2, 3]
-
-
-def in_a_dict(cast: Cast) -> None:
-    refs = {i: one.make.remote(i) for i, one in enumerate(cast.group)}
-    assert cast.a.sum_of(refs) == [0, 1, 2, 3]
 
 
 def held_while_pending(cast: Cast) -> None:
@@ -186,19 +162,6 @@ def of_a_group(cast: Cast) -> None:
     assert cast.a.sum_all(arrays=done(whole)[0]) == [7] * 4
 
 
-def on_its_own_host(cast: Cast) -> None:
-    ref = cast.a.make.remote(7)
-    assert cast.a.sum(ref) == cast.a2.sum(ref) == [7]
-    (ref,) = done(cast.a.make.remote(7))
-    assert cast.a.sum(ref) == cast.a2.sum_of([ref]) == [7]
-
-
-def argument_of_plain_calls(cast: Cast) -> None:
-    array = np.full(SIZE, 4, np.uint8)
-    refs = [cast.group[i % 4].sum.remote(array) for i in range(8)]
-    assert moo.get(refs) == [[4]] * 8
-
-
 def argument_for_new_actors(cast: Cast) -> None:
     array = np.full(SIZE, 4, np.uint8)
     new = [moo.on(Maker, host=host).spawn() for host in "abab"]
@@ -222,19 +185,13 @@ PATTERNS: dict[Callable[[Cast], None], tuple[int, int]] = {
     read: (1, 0),
     read_late: (1, 1),
     wait_only: (0, 0),
-    drop: (0, 0),
     hand_on_before: (0, 0),
     hand_on_after: (0, 0),
-    several: (0, 0),
-    listed_before: (0, 0),
     listed_after: (0, 0),
-    in_a_dict: (0, 0),
     held_while_pending: (0, 0),
     streamed: (0, 0),
     to_a_group: (0, 0),
     of_a_group: (0, 0),
-    on_its_own_host: (0, 0),
-    argument_of_plain_calls: (0, 2),
     argument_for_new_actors: (0, 2),
     argument_that_changes: (0, 8),
 }

@@ -39,10 +39,7 @@ class Member:
     ) -> int:
         """Join, and return when `size` members are in and all of them know it."""
         self.group = LearnerGroup(name, min_size, on_loss=on_loss, timeout=timeout)
-        seen = 0
-        while seen < size:
-            seen = self.group.size
-            self.group.barrier()
+        self.barrier_until(size)
         return self.group.rank
 
     def leave(self) -> None:
@@ -68,6 +65,14 @@ class Member:
     def barrier(self) -> None:
         assert self.group is not None
         self.group.barrier()
+
+    def barrier_until(self, size: int) -> None:
+        """Until so many members are in, and all of them know it."""
+        assert self.group is not None
+        seen = 0
+        while seen < size:
+            seen = self.group.size
+            self.group.barrier()
 
     def reduce(self, elements: list[int], dtype: str, op: Any) -> list[bytes]:
         """The bytes of each result."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,8 +23,15 @@ _names = (f"accumulated-{n}" for n in itertools.count())
 
 
 def network() -> Any:
+    """With a parameter that nobody uses, which no optimizer may touch."""
     torch.manual_seed(5)
-    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
+    net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
+    net[2].register_parameter("unused", nn.Parameter(torch.ones(3)))
+    return net
+
+
+def optimizer_of(model: Any) -> Any:
+    return torch.optim.Adam(model.parameters(), 0.01, weight_decay=0.1)
 
 
 def samples(seed: int, count: int) -> Any:
@@ -44,17 +52,25 @@ class Learner:
         version: int = 0,
         on_loss: Any = "raise",
         late: bool = False,
+        least: int = 0,
         **options: Any,
     ) -> int:
-        """`late`: a snapshot comes when the others have made eight more steps."""
+        """Args:
+        late: a snapshot comes when the others have made eight more steps.
+        least: `min_size`, if that is not `size`, which all members wait for.
+        """
         if late:
             accumulator._Arrival.done = lambda self: False
-        self.group = moo.LearnerGroup(name, min_size=size, on_loss=on_loss)
+        self.group = moo.LearnerGroup(name, min_size=least or size, on_loss=on_loss)
+        seen = 0 if least else size
+        while seen < size:
+            seen = self.group.size
+            self.group.barrier()
         self.model = network()
         if self.group.rank or version:
             for parameter in self.model.parameters():
                 nn.init.constant_(parameter, float(version))  # the others' count
-        self.optimizer = torch.optim.Adam(self.model.parameters(), 0.01)
+        self.optimizer = optimizer_of(self.model)
         self.own = {"updates": version}
         self.accumulator = moo.Accumulator(
             self.group,
@@ -123,6 +139,26 @@ class Learner:
                 self.contribute(step, 4)
         return [str(warning.message) for warning in said]
 
+    def has(self, version: int) -> None:
+        """As if a checkpoint had been loaded: parameters of this value."""
+        self.accumulator.version = version
+        for parameter in self.model.parameters():
+            nn.init.constant_(parameter, float(version))
+
+    def dies_in(self, name: str) -> None:
+        """Killed when a method of its accumulator is called."""
+        pid = os.getpid()
+        setattr(self.accumulator, name, lambda *_: os.kill(pid, signal.SIGKILL))
+
+    def loses_a_snapshot(self) -> None:
+        wait = accumulator._Arrival.wait
+
+        def wait_once(arrival: Any) -> None:
+            accumulator._Arrival.wait = wait
+            arrival.is_lost = True
+
+        accumulator._Arrival.wait = wait_once
+
     def diverge(self, exponent: bool) -> None:
         with torch.no_grad():
             if exponent:
@@ -144,7 +180,7 @@ class Learner:
 def alone(rows: list[list[tuple[int, int]]]) -> list[float]:
     """One process with all samples: of each update the (seed, count) of all members."""
     model = network()
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    optimizer = optimizer_of(model)
     for row in rows:
         optimizer.zero_grad()
         loss_of(model, torch.cat([samples(*one) for one in row])).backward()
@@ -197,6 +233,24 @@ def test_exact_batches_are_of_whole_contributions(learners: Any) -> None:
         both.call_each(Learner.train, [(1, 6), (1, 6)]).get()
 
 
+def test_exact_batches_keep_up_with_large_contributions_and_with_many_small_ones(
+    learners: Any,
+) -> None:
+    both = learners(2, batch=6, exact=True)
+    both.call(Learner.train, 5, 6).get()
+    large = both.call(Learner.state).get()
+    rows = [[(100 * rank + n, 6)] for n in range(5) for rank in (0, 1)]
+    assert large[0][0] == large[1][0]
+    # All of a round are used in it. Those of rank 1 are of one update before.
+    assert large[0][1]["updates"] == len(rows)
+    both = learners(2, batch=40, exact=True)
+    both.call(Learner.train, 20, 1).get()  # more than a round can choose from
+    small = both.call(Learner.state).get()
+    rows = [[(100 * rank + n, 1) for n in range(20) for rank in (0, 1)]]
+    assert small[0][0] == small[1][0]
+    assert equal(small[0][0], alone(rows))
+
+
 def test_a_member_that_skips_takes_part_and_stale_gradients_are_dropped(
     learners: Any,
 ) -> None:
@@ -212,15 +266,15 @@ def test_a_member_that_skips_takes_part_and_stale_gradients_are_dropped(
 def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     learners: Any, spawn: Any, slow: bool
 ) -> None:
-    name = next(_names)
-    members = learners(2, name, batch=8)
+    name, how = next(_names), {"batch": 8, "check_every": 2}
+    members = learners(2, name, **how)
     members.call(Learner.train, 3, 4).get()
     late = spawn(Learner)
     going = members.call(Learner.train_to, 40, [late.pid()])
-    joined = late.join.remote(name, 2, late=slow, batch=8)
+    joined = late.join.remote(name, 2, late=slow, **how)
     assert joined.get() == 2
     late.train_to(40)
-    going.get()
+    assert going.get() == [[], []]  # no warning: it is not compared without the state
     states = [*members.call(Learner.state).get(), late.state()]
     values, stats, own = states[0]
     assert all(state[0] == values for state in states)
@@ -230,7 +284,7 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     assert not any(members.call(Learner.offers).get())
 
     newer = spawn(Learner)
-    joined = newer.join.remote(name, 2, version=10**6, batch=8)
+    joined = newer.join.remote(name, 2, version=10**6, **how)
     everybody = moo.Group([*members, late])
     going = everybody.call(Learner.train_to, 10**6 + 3)
     joined.get()
@@ -264,6 +318,45 @@ def test_deaths_and_newcomers_leave_all_members_equal(
         (version,) = {state[1]["version"] for state in states}
         assert version >= goal
         assert {state[2]["updates"] for state in states} == {version}
+
+
+@pytest.mark.parametrize("on_loss", ["raise", "finish"])
+@pytest.mark.parametrize("exact", [False, True])
+def test_an_update_never_has_less_than_the_batch(
+    learners: Any, on_loss: str, exact: bool
+) -> None:
+    both = learners(2, least=1, on_loss=on_loss, batch=8, exact=exact)
+    both[1].dies_in("_zeros")  # when it has counted, and before it adds up
+    going = [one.train.remote(2, 4) for one in both]
+    assert isinstance(going[1].exception(timeout=60), moo.ActorDied)
+    going[0].get(timeout=60)
+    values, stats, _ = both[0].state()
+    assert (stats["rounds"], stats["updates"], stats["samples"]) == (2, 1, 8)
+    assert equal(values, alone([[(0, 4), (1, 4)]]))
+
+
+def test_the_newest_state_is_offered_by_the_member_that_has_it(learners: Any) -> None:
+    three = learners(3, least=1, on_loss="finish", batch=8)
+    three[1].has(version=7)
+    three[0].dies_in("_share_state")
+    going = [one.train.remote(0, 4) for one in three]
+    assert isinstance(going[0].exception(timeout=60), moo.ActorDied)
+    moo.get(going[1:], timeout=60)
+    (values, _, _), (others, stats, _) = [one.state() for one in three[1:]]
+    assert values == others and values[1] == 7 * 5  # a bias of five elements
+    assert (stats["version"], stats["received"]) == (7, 1)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_snapshot_that_is_lost_on_its_way_is_asked_for_again(
+    learners: Any, exact: bool
+) -> None:
+    both = learners(2, batch=8, exact=exact)
+    both[0].has(version=7)
+    both[1].loses_a_snapshot()
+    both.call(Learner.train_to, 12).get()
+    (values, _, _), (others, stats, _) = both.call(Learner.state).get()
+    assert values == others and stats["received"] == 1
 
 
 def test_a_member_that_diverges_is_named_and_healed(learners: Any) -> None:

@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import os
 import runpy
-import shlex
 import shutil
 import subprocess
 import sys
@@ -15,10 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-import mooactor
-from mooactor.cli import doctor
-from mooactor.tensors import network
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,42 +102,3 @@ def test_make_asks_each_time_and_does_nothing_while_the_answer_is_the_same(
     assert answers == [True, False, True, False, True]
     extension.unlink()
     assert [compiles(False), compiles(False)] == [True, False]
-
-
-def test_the_doctor_names_a_command_that_builds_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said = f"built without libfabric headers{doctor.ADVICE}"
-    monkeypatch.setattr(network, "probe_fabric", lambda: (False, [said]))
-    finding = doctor.rdma()
-    assert finding.detail == "built without libfabric headers"
-    assert "libfabric-dev" in finding.remedy
-    assert finding.remedy.endswith(doctor.rebuild_command())
-    assert f"make -C {ROOT}" in finding.remedy or f"-e {ROOT}" in finding.remedy
-
-
-@pytest.mark.parametrize(
-    ("url", "ending"),
-    [
-        ("file:///a%20clone/of%20it", ["/a clone/of it"]),
-        (None, ["mooactor"]),
-    ],
-)
-def test_for_an_installation_by_pip_it_is_pips(
-    url: str | None, ending: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Installed:
-        def read_text(self, name: str) -> str | None:
-            assert name == "direct_url.json"
-            return url and json.dumps({"url": url})
-
-    package = tmp_path / "mooactor" / "__init__.py"
-    monkeypatch.setattr(mooactor, "__file__", str(package))
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Installed())
-    words = shlex.split(doctor.rebuild_command())
-    assert words[:4] == [sys.executable, "-m", "pip", "install"]
-    assert words[4:] == [
-        *("--force-reinstall", "--no-deps", "--no-cache-dir"),
-        *("--no-binary", "mooactor"),
-        *ending,
-    ]

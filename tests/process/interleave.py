@@ -21,10 +21,6 @@ from typing import Any
 READY, ASLEEP, DONE = "ready", "asleep", "done"
 
 
-class Interrupt(Exception):
-    """The exception of signal handlers in these tests."""
-
-
 class Thread:
     """One thread under the scheduler."""
 
@@ -32,8 +28,6 @@ class Thread:
         self.name = name
         self.state = READY
         self.error: BaseException | None = None
-        self.lines = 0
-        self.interrupt_at: dict[int, Callable[[], None]] = {}
         self.go = threading.Semaphore(0)
         self.waits_for: Callable[[], bool] | None = None
         self.gives_up = False
@@ -115,11 +109,6 @@ class Schedule:
             name = frame.f_code.co_name
             self.history.append(f"{thread.name} {name}:{frame.f_lineno}")
             self._pause(thread)
-            thread.lines += 1
-            handler = thread.interrupt_at.pop(thread.lines, None)
-            if handler is not None:
-                self.history.append(f"{thread.name} INTERRUPTED")
-                handler()
         return self._line
 
     def _pause(self, thread: Thread) -> None:

@@ -228,24 +228,6 @@ def test_a_stream_sends_as_many_items_as_it_has_credit_for() -> None:
     assert not actor.running
 
 
-def test_a_credit_that_comes_while_a_stream_begins_is_not_lost() -> None:
-    actor = Serving()
-    actor.on_call(call(4, b"count", STREAM))
-
-    class Running(dict[tuple[int, int], Job]):
-        """The actor begins its calls just after somebody has looked for one."""
-
-        def get(self, key: Any, default: Any = None) -> Any:
-            found = super().get(key, default)
-            actor.run_all()
-            return found
-
-    actor.running = Running()
-    actor.on_credit(CALLER, 4, 3)
-    actor.run_all()
-    assert actor.items == 3
-
-
 def test_credits_of_streams_that_have_ended_leave_nothing() -> None:
     actor = Serving()
     actor.on_call(call(1, b"count", STREAM))

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +16,6 @@ import mooactor as moo
 from mooactor.process import files
 from tests.actors.counter import Counter
 from tests.conftest import eventually
-from tests.process import programs
 
 
 @pytest.fixture(autouse=True)
@@ -145,18 +142,6 @@ def test_what_is_put_into_it_at_the_last_moment_goes_with_it(
     assert os.listdir(base) == []
 
 
-def test_one_that_cannot_be_removed_counts_as_abandoned(
-    base: Path, own: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = own(files.make_directory())
-    with monkeypatch.context() as patch:
-        put_before_rmdir(patch, lambda path: Path(path, "socket").touch(), -1)
-        assert not files.remove_directory(path)
-        assert sorted(os.listdir(path)) == [files.LOCK, "socket"]
-    files.remove_abandoned_directories()
-    assert os.listdir(base) == []
-
-
 def test_one_that_its_maker_has_locked_at_the_last_moment_is_spared(
     base: Path, own: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,18 +163,6 @@ def test_it_is_made_in_the_next_place_if_one_takes_none(
     """The kernel's own file systems look writable to root, and take no directory."""
     monkeypatch.setattr(files, "_usable", lambda: ["/proc", str(base)])
     assert os.path.dirname(own(files.make_directory())) == str(base)
-
-
-def test_if_none_takes_one_each_reason_is_given(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(prefix: str, dir: str) -> str:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(files.tempfile, "mkdtemp", refuse)
-    with pytest.raises(moo.MooError, match="set TMPDIR") as caught:
-        files.make_directory()
-    assert str(caught.value).endswith(f"; {base}: No space left on device")
 
 
 def test_a_runtime_directory_of_a_login_is_the_last_choice(
@@ -234,36 +207,3 @@ def test_first_calls_fail_with_what_to_do_once_somebody_has_removed_it(
             assert caught.value.delivered is ran  # `ask` has run
         with pytest.raises(moo.ActorUnavailable, match="was removed"):
             strangers.add.call().get()
-
-
-PROGRAM = """
-    import mooactor as moo
-
-    class Actor:
-        def one(self) -> int:
-            return 1
-
-    print(moo.spawn(Actor).one())
-"""
-
-
-def test_the_error_of_a_full_file_system_names_it_and_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = programs.write(tmp_path / "main.py", PROGRAM)
-    # A short path: those of sockets must be.
-    with tempfile.TemporaryDirectory(dir="/tmp") as full:
-        options = ["-t", "tmpfs", "-o", "size=64k", "moo-full", full]
-        mount = ["mount", *options]
-        if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
-            pytest.skip("mounting takes root")
-        try:
-            Path(full, "filler").write_bytes(bytes(1 << 16))
-            monkeypatch.setenv("TMPDIR", full)
-            done = programs.run(path)
-        finally:
-            subprocess.run(["umount", "-l", full], check=True)
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert f"No space left on device in {full}/" in last
-    assert "make room there, or set TMPDIR to a directory that has some" in last

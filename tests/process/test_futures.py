@@ -75,22 +75,6 @@ def test_of_several_ends_one_is_seen_after_its_step_and_every_listener_is_told(
         Race(seeded(seed), monkeypatch).run()
 
 
-def test_a_step_that_a_signal_cut_short_is_done_by_the_next_end() -> None:
-    future, told = Future(), []
-
-    def interrupted(future: Future) -> None:
-        told.append("begun")
-        if len(told) == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        future.set_error(ValueError("first"), interrupted)
-    assert not future.state and future.is_decided()
-    assert future.set_value("later") is False
-    assert told == ["begun", "begun"]
-    assert repr(future.failure()) == repr(ValueError("first"))
-
-
 def test_a_step_that_fails_of_itself_ends_it_all_the_same() -> None:
     future = Future()
 

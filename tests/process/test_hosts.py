@@ -12,8 +12,6 @@ import pytest
 
 import mooactor as moo
 from mooactor.control.keys import new_process_id
-from mooactor.control.messenger import Messenger
-from mooactor.control.reach import Reach
 from mooactor.process.current import current_runtime
 from mooactor.process.protocol import Locate, Watch
 from tests.conftest import eventually
@@ -223,14 +221,3 @@ def free_range(count: int) -> int:
         if not taken:
             return first
     pytest.skip("all ports are taken")
-
-
-def test_where_nobody_can_listen_is_named(tmp_path: Any) -> None:
-    with socket.create_server((LOOPBACK, 0)) as taken:
-        port = taken.getsockname()[1]
-        reach = Reach(LOOPBACK, LOOPBACK, "a", (port, port))
-        with pytest.raises(moo.MooError, match=f"{port}-{port}.*--ports"):
-            Messenger(str(tmp_path), 1 << 16, bytes(16), reach=reach)
-    reach = Reach("203.0.113.7", "203.0.113.7", "a")  # of another machine
-    with pytest.raises(moo.MooError, match=r"203\.0\.113\.7: this host has no such"):
-        Messenger(str(tmp_path), 1 << 16, bytes(16), reach=reach)

@@ -7,7 +7,6 @@ import gc
 import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,6 @@ from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.tensors import DataPlane
 from mooactor.tensors.network import Network
 from tests.conftest import eventually
-from tests.interruptions import Interruption, sampled
 
 MB = 1 << 20
 KEY = b"a key for these tests"
@@ -201,61 +199,3 @@ def test_who_was_called_back_is_let_go_with_all_that_it_holds(desk: Desk) -> Non
             assert lives() is None
     finally:
         gc.enable()
-
-
-class Arrival:
-    """A record with so much data. Its data is looked for until it is here."""
-
-    def __init__(self, desk: Desk, sizes: tuple[int, ...]) -> None:
-        to = desk.receiver.process_id
-        descriptors = [desk.sender.export(bytes(size), to) for size in sizes]
-        self.reply = AttachedReply(b"", descriptors, False, desk.receiver)
-        self.memo: dict[str, Any] = {}
-        self.arrived: list[int] = []
-        self._inbound = desk.inbound
-
-    def begin(self) -> Transfer:
-        """As the record is handled, for the first time or again."""
-        then = partial(self.arrived.append, 1)
-        return self._inbound.begin(self.reply, then, memo=self.memo)
-
-    def run(self) -> None:
-        self.begin()
-        while not self.arrived:
-            self._inbound.look()
-
-    def sizes(self) -> list[int]:
-        return [len(buffer) for buffer in self.reply.buffers]
-
-
-def test_what_a_signal_handler_cuts_short_comes(desk: Desk) -> None:
-    for sizes in ((6 * MB,), (2 * MB, 3, 2 * MB), (3,)):
-        for point in sampled(15):
-            outer = Arrival(desk, sizes)
-            with suppress(Interruption):
-                point.interrupt(outer.run)
-            transfer = outer.begin()
-            assert eventually(lambda: (desk.inbound.look(), outer.arrived)[1])
-            assert transfer.error is None, point.where
-            assert outer.sizes() == list(sizes), point.where
-
-
-def test_a_handler_that_waits_gets_its_own_and_spoils_nothing(desk: Desk) -> None:
-    """It handles the same record again, and waits for data of its own."""
-    for sizes in ((6 * MB,), (2 * MB, 3, 2 * MB), (3,)):
-        for point in sampled(15):
-            outer, before = Arrival(desk, sizes), len(desk.came)
-
-            def within(outer: Arrival = outer, before: int = before) -> None:
-                outer.begin()
-                dropped = desk.send(5)
-                desk.send(MB, 7)
-                desk.inbound.cancel(dropped)
-                desk.wait(before + 2)
-
-            point.interrupt(outer.run, within)
-            if point.where:  # it was in code of ours
-                assert set(desk.came[before:]) == {5, MB + 7}, point.where
-            assert outer.memo["transfer"].error is None, point.where
-            assert outer.sizes() == list(sizes), point.where
-            assert eventually(desk.is_empty), point.where

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The poller's invariants, line by line: whatever the schedule and whoever interrupts,
-no thread waits in vain, and nothing that was received is lost."""
+"""The poller's invariants, line by line: whatever the schedule, no thread waits in
+vain, and nothing that was received is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mooactor.process import poller as poller_module
 from mooactor.process.objects import future as future_module
 from mooactor.process.objects.future import Future
 from mooactor.process.poller import Poller
-from tests.process.interleave import Interrupt, Schedule, Thread, seeded
+from tests.process.interleave import Schedule, Thread, seeded
 
 KEY = bytes(KEY_BYTES)
 
@@ -103,35 +103,3 @@ def test_every_thread_that_waits_gets_its_reply_in_any_schedule(
         world.run()
         errors = [one.error for one in (looker, *waiters)]
         assert errors == [None] * len(errors), f"seed {seed}"
-
-
-def test_an_exception_at_any_line_loses_no_reply(
-    messenger: Messenger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def raise_interrupt() -> None:
-        raise Interrupt
-
-    interrupted = 0
-    for line in range(1, 80, 2):
-        world = World(messenger, monkeypatch, seeded(line))
-        struck, _ = world.waiter("struck")
-        other, _ = world.waiter("other")
-        struck.interrupt_at[line] = raise_interrupt
-        world.run()
-        assert other.error is None, f"line {line}: {other.error!r}"
-        interrupted += isinstance(struck.error, Interrupt)
-        assert struck.error is None or isinstance(struck.error, Interrupt)
-    assert interrupted > 10
-
-
-def test_a_handler_may_wait_for_the_reply_that_is_waited_for_or_for_another(
-    messenger: Messenger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for line in range(1, 80, 2):
-        world = World(messenger, monkeypatch, seeded(1000 + line))
-        struck, own = world.waiter("struck")
-        other, _ = world.waiter("other")
-        wanted = own if line % 4 == 1 else world.future()
-        struck.interrupt_at[line] = lambda w=world, o=wanted: w.wait(o)
-        world.run()
-        assert struck.error is other.error is None, f"line {line}"

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 
 from mooactor.process.actor.mailbox import Job, Mailbox
 from mooactor.process.objects.future import Future
-from tests.interruptions import sampled
 
 
 def job(sender: int, call_id: int, priority: int = 0) -> Job:
@@ -99,33 +97,3 @@ def test_a_job_is_taken_or_removed_though_both_are_tried_at_once() -> None:
         over.set()
         thread.join()
     assert sorted(taken + removed) == list(range(5000))
-
-
-def test_a_signal_handler_may_dispatch_while_calls_are_queued() -> None:
-    """It waits for the last value that holds calls up; and queues the same calls again,
-    as long as their message is not done with."""
-    for again in (True, False):
-        for point in sampled():
-            mailbox, value = Mailbox(), Future()
-            jobs = [waiting(1, 0, value), waiting(1, 1, value), job(1, 2)]
-            mailbox.put(jobs[0])
-
-            def put(mailbox: Mailbox = mailbox, jobs: list[Job] = jobs) -> None:
-                for one in jobs[1:]:
-                    mailbox.put(one)
-
-            def wait(
-                mailbox: Mailbox = mailbox,
-                value: Future = value,
-                put: Callable[[], None] = put,
-                again: bool = again,
-            ) -> None:
-                if again:
-                    put()
-                value.set_value(None)
-                mailbox.settle()
-
-            point.interrupt(put, wait)
-            wait()
-            assert drained(mailbox) == [0, 1, 2], point.where
-            assert not mailbox._held, point.where

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +14,7 @@ import pytest
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually, running_session
-from tests.networks import Cable, ip, why_not
+from tests.networks import Cable, why_not
 
 _reason = why_not()
 in_namespaces = pytest.mark.skipif(_reason is not None, reason=str(_reason))
@@ -100,17 +98,6 @@ def test_an_actor_is_where_it_was_put_with_all_its_threads(
     assert spawn(on()).namespaces() == {here}
 
 
-@in_namespaces
-def test_an_interface_without_an_address_is_the_cause(
-    cable: Cable, spawn: Callable[..., Any]
-) -> None:
-    namespace = cable.namespace["a"]
-    ip("-n", namespace, "link", "add", "bare0", "type", "veth", "peer", "bare1")
-    found = cause_of(spawn(on(MOOACTOR_NETNS=namespace, MOOACTOR_BIND="bare0")))
-    assert "MOOACTOR_BIND='bare0': this interface has no address" in found
-    assert "lo (127.0.0.1), up0 (10.99.1.1)" in found
-
-
 def test_an_actor_has_what_its_own_variables_say(spawn: Callable[..., Any]) -> None:
     network = spawn(on()).network()
     assert network == current_runtime().network
@@ -129,18 +116,9 @@ def test_an_actor_has_what_its_own_variables_say(spawn: Callable[..., Any]) -> N
     assert [row["transport"] for row in rows] == ["tcp"]
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "words"),
-    [
-        ("MOOACTOR_NETNS", "of-no-name", "No such file.*`ip netns list`"),
-        ("MOOACTOR_NETNS", sys.executable, "needs root|not a network namespace"),
-        ("MOOACTOR_TRANSPORT", "tpc", "'tpc' is not a transport; use"),
-        ("MOOACTOR_BIND", "192.0.2.7", "address of this host"),
-    ],
-)
 def test_a_variable_that_makes_no_sense_is_the_cause(
-    spawn: Callable[..., Any], variable: str, value: str, words: str
+    spawn: Callable[..., Any],
 ) -> None:
-    found = cause_of(spawn(on(**{variable: value})))
-    assert variable in found and re.search(words, found, re.DOTALL), found
+    found = cause_of(spawn(on(MOOACTOR_NETNS="of-no-name")))
+    assert "MOOACTOR_NETNS" in found and "No such file" in found
     assert eventually(lambda: not moo.stats()["calls_pending"])  # it is forgotten

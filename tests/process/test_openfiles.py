@@ -4,11 +4,7 @@
 from __future__ import annotations
 
 import json
-import resource
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from mooactor.process import files
 from tests.process import programs
@@ -102,28 +98,6 @@ def test_at_the_limit_actors_are_refused_and_nobody_dies(tmp_path: Path) -> None
     # Two actors have started three each, which is two too many for the session.
     assert said["left"] == 6 and len(said["errors"]) == 2
     assert all("limit of 100 open files" in error for error in said["errors"])
-
-
-def test_files_of_the_program_itself_leave_room_for_fewer_actors() -> None:
-    capacities = [files.capacity(400, own) for own in (0, 280, 400)]
-    assert capacities == sorted(set(capacities), reverse=True)
-    assert capacities[1] == 15
-
-
-def test_a_limit_that_is_raised_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    raised: list[Any] = []
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
-    for before, after in [
-        ((1024, 4096), (4096, 4096)),
-        ((4096, 4096), None),
-        ((1024, resource.RLIM_INFINITY), (1 << 20, resource.RLIM_INFINITY)),
-        ((1 << 21, 1 << 30), None),
-        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None),
-    ]:
-        monkeypatch.setattr(resource, "getrlimit", lambda _, before=before: before)
-        files.raise_limit()
-        assert raised == [after] * (after is not None)
-        raised.clear()
 
 
 def test_zeromq_is_allowed_a_socket_for_each_actor() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Replies whose data is under way, and what a signal handler does meanwhile."""
+"""Replies whose data is under way, and a signal handler that raises meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from mooactor.control import envelope
 from mooactor.process.objects.future import AttachedReply, Reply, taken_over
 from mooactor.process.pending import PendingReplies
-from tests.interruptions import Interruption, sampled
+from tests.interruptions import Interruption
 
 
 class Plane:
@@ -115,42 +115,3 @@ def test_replies_are_handed_on_in_order_whenever_their_data_comes() -> None:
         call.arrive(which)
         assert call.taken == call.replies[:there]
     assert 7 not in call.pending
-
-
-def test_a_handler_that_waits_in_the_midst_of_that_loses_and_repeats_nothing() -> None:
-    """It settles the same replies, and finds those of later data."""
-    for point in sampled():
-        call = Arrivals()
-        for which in range(3):
-            call.takes(which)
-
-        def rest(call: Arrivals = call) -> None:
-            call.arrive(2)
-            call.arrive(1)
-
-        def arrive(call: Arrivals = call) -> None:
-            call.arrive(1)
-            call.arrive(0)
-
-        point.interrupt(arrive, rest)
-        rest()
-        assert call.taken == call.replies, point.where
-        assert 7 not in call.pending, point.where
-
-
-def test_nor_does_one_that_waits_while_a_reply_is_taken_in() -> None:
-    """It takes in the same one, and those after it, whose data comes."""
-    for point in sampled():
-        call = Arrivals()
-
-        def rest(call: Arrivals = call) -> None:
-            for which in range(3):
-                call.takes(which)
-            call.arrive(1)
-            call.arrive(0)
-
-        point.interrupt(lambda call=call: call.takes(0), rest)
-        rest()
-        call.arrive(2)
-        assert call.taken == call.replies, point.where
-        assert 7 not in call.pending, point.where

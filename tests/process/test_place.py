@@ -96,18 +96,3 @@ def test_a_spawn_from_a_directory_that_is_gone_says_so(
         spawn(Roams)
     monkeypatch.chdir(elsewhere.parent)
     assert spawn(Roams).where()[0] == str(elsewhere.parent)
-
-
-def test_a_restart_in_a_directory_that_is_gone_says_so(
-    spawn: Spawn, elsewhere: Path
-) -> None:
-    actor = spawn(moo.on(Roams, restart=moo.Restart(max=1)))
-    assert actor.where()[0] == str(elsewhere)
-    (elsewhere / "found_late.py").unlink()
-    elsewhere.rmdir()
-    with pytest.raises(moo.ActorRestarted):
-        actor.die()
-    with pytest.raises(
-        moo.ActorDied, match="elsewhere.*No such file.*from a directory that"
-    ):
-        actor.where()

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import mooactor as moo
 from mooactor.process import signals
 from tests.conftest import eventually
 from tests.process import programs
@@ -253,44 +252,3 @@ def test_a_handler_of_the_users_is_never_replaced(
         *("within", "after", "since", "mine", "C"),
     ]
     assert c[0].startswith("Stack")
-
-
-def test_it_is_installed_in_main_threads_that_nobody_else_needs_it_in(
-    program: Callable[[str], Running],
-) -> None:
-    """A batch system may send it to its jobs. A fork says that it is one."""
-    running = program(
-        """
-        def is_free(job, **options):
-            os.environ.pop("SLURM_JOB_ID", None)
-            os.environ.update(job)
-            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-            with moo.init(**options):
-                return signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
-
-        slurm = {"SLURM_JOB_ID": "1"}
-        say(is_free(slurm), is_free(slurm, sigusr1=True))
-        os.environ.pop("SLURM_JOB_ID", None)
-        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-        thread = threading.Thread(target=moo.init)
-        thread.start()
-        thread.join()
-        say(moo.spawn(Sync).echo(0), signal.getsignal(signal.SIGUSR1))
-        moo.shutdown()
-        with moo.init():
-            child = os.fork()
-            if child == 0:
-                os.kill(os.getpid(), signal.SIGUSR1)
-                os._exit(0)
-            say(os.waitpid(child, 0)[1])
-        """
-    )
-    assert running.end().splitlines() == ["True False", "0 0", "0"]
-    said = running.said()
-    assert f"a fork of process {running.pid}, the driver" in said
-    assert "waits for" not in said
-
-
-def test_sigusr1_is_a_flag() -> None:
-    with pytest.raises(TypeError, match="sigusr1"):
-        moo.init(sigusr1="yes")  # type: ignore[arg-type]

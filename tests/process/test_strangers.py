@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import zmq
 import zmq.utils.monitor
 
-from mooactor.control import curve, strangers
+from mooactor.control import curve
 from mooactor.control.keys import new_session_key
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
@@ -83,24 +82,6 @@ def hung_up_on(line: socket.socket) -> bool:
 
 
 # -- floods ----------------------------------------------------------------
-
-
-def test_near_the_limit_one_goes_for_each_that_comes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A holder of the other descriptors."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = server.getsockname()
-        found = strangers.Strangers()
-        found.port = address[1]
-        with contextlib.ExitStack() as stack:
-            for turned_away in (0, 0, 0, 1, 2, 3):
-                stack.enter_context(socket.create_connection(address))
-                end = stack.enter_context(server.accept()[0])
-                few = end.fileno() + 1 if turned_away else 4 * end.fileno()
-                monkeypatch.setattr(strangers, "_descriptors", lambda n=few: n)
-                found.add(end.fileno())
-                assert found.turned_away == turned_away
 
 
 def test_what_goes_over_the_wire_shows_nothing_and_cannot_be_replayed(

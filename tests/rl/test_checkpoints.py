@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import torch
 
@@ -115,17 +114,6 @@ def test_what_is_not_finite_is_not_saved_and_named(
     save_checkpoint(tmp_path, {"steps": 7})
     with pytest.raises(ValueError, match=f"^{named} holds a NaN"):
         save_checkpoint(tmp_path, state)
-    assert load_checkpoint(tmp_path) == {"steps": 7}
-    assert os.listdir(tmp_path) == ["checkpoint.pt"]
-
-
-@pytest.mark.parametrize("value", [lambda: None, np.float64(1.0), Path("here")])
-def test_what_could_not_be_loaded_again_is_not_saved(
-    tmp_path: Path, value: Any
-) -> None:
-    save_checkpoint(tmp_path, {"steps": 7})
-    with pytest.raises(ValueError, match="more than tensors and plain values"):
-        save_checkpoint(tmp_path, {"steps": value})
     assert load_checkpoint(tmp_path) == {"steps": 7}
     assert os.listdir(tmp_path) == ["checkpoint.pt"]
 

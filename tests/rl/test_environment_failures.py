@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
@@ -18,7 +16,6 @@ from mooactor.rl import (
     EnvironmentFailed,
     Environments,
     GymEnvironments,
-    atari_game,
     make_environments,
 )
 
@@ -266,74 +263,3 @@ def test_next_step_autoreset_is_exactly_that_of_gymnasium() -> None:
             np.testing.assert_array_equal(own, other)
     assert ours.restarted == 0 and ours.last_error == ""
     ours.close(), theirs.close()
-
-
-# --- Ids ------------------------------------------------------------------------------
-
-MODULE = """
-import gymnasium
-from gymnasium.envs.classic_control import CartPoleEnv
-
-gymnasium.register("Late-v0", CartPoleEnv)
-"""
-
-
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A module ``latecomer`` that registers Late-v0 when it is imported."""
-    path = tmp_path / "latecomer.py"
-    path.write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield path
-    sys.modules.pop("latecomer", None)
-    gymnasium.registry.pop("Late-v0", None)
-
-
-def test_an_id_may_name_the_module_that_registers_it(module: Path) -> None:
-    environments = make_environments("latecomer:Late-v0", 2)
-    assert environments.reset(seed=0).shape == (2, 4)
-    environments.close()
-    del sys.modules["latecomer"]
-    module.write_text("import no_such_package_here\n")
-    said = (
-        "latecomer:Late-v0 names the module 'latecomer', and to import it fails: "
-        "ModuleNotFoundError: No module named 'no_such_package_here'"
-    )
-    with pytest.raises(ImportError) as caught:
-        make_environments("latecomer:Late-v0", 1)
-    assert str(caught.value) == said
-
-
-@pytest.mark.parametrize(
-    ("env_id", "game"),
-    [
-        ("ALE/SpaceInvaders-v5", "space_invaders"),
-        ("ale_py:ALE/Pong-v5", "pong"),
-        ("PongNoFrameskip-v4", "pong"),
-        ("CartPole-v1", None),
-    ],
-)
-def test_ids_of_ale_name_their_game(env_id: str, game: str | None) -> None:
-    assert atari_game(env_id) == game
-
-
-@pytest.mark.parametrize(
-    ("env_id", "kind", "said"),
-    [
-        (
-            "nowhere_to_be_found:Late-v0",
-            ModuleNotFoundError,
-            "'nowhere_to_be_found', which Python does not find: install it",
-        ),
-        ("json:Late-v0", gymnasium.error.Error, "check that json registers it"),
-        ("Late-v0", gymnasium.error.Error, "name both: MODULE:Late-v0"),
-        ("CartPol-v1", gymnasium.error.Error, "Did you mean: `CartPole`"),
-        ("no id at all!", gymnasium.error.Error, "Malformed environment ID"),
-    ],
-)
-def test_an_id_that_names_nothing_is_refused_in_one_line(
-    env_id: str, kind: type[Exception], said: str
-) -> None:
-    with pytest.raises(kind, match=said) as caught:
-        make_environments(env_id, 1)
-    assert len(str(caught.value).splitlines()) == 1

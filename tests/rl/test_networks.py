@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Networks: shapes, the recurrent state at episode starts, and what is refused."""
+"""Networks: shapes, and the recurrent state at episode starts."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 import torch
@@ -76,20 +74,3 @@ def test_step_by_step_equals_the_unroll_and_a_first_observation_clears_it() -> N
     fresh = network(rows[4:], first[4:], network.initial_core(2))
     torch.testing.assert_close(unrolled.values[4:, 1], fresh.values[:, 1])
     assert not torch.allclose(unrolled.values[4:, 0], fresh.values[:, 0])
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "said"),
-    [
-        ("auto", (3, 7, 7), "at least 20x20.*choose the deep network"),
-        ("shallow", (3, 19, 84), "at least 20x20"),
-        ("shallow", (3, 84, 19), "at least 20x20"),
-        ("deep", (5,), "needs images"),
-        ("wide", IMAGES, "no network 'wide'.*'deep'"),
-    ],
-)
-def test_a_network_that_cannot_be_is_refused(
-    name: Any, shape: tuple[int, ...], said: str
-) -> None:
-    with pytest.raises(ValueError, match=said):
-        make_network(name, shape, 2)

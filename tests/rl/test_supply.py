@@ -212,16 +212,3 @@ def test_an_actor_is_away_while_its_host_is_and_it_may_come_back(
     error: Any, away: bool
 ) -> None:
     assert is_away(error) is away
-
-
-def test_what_cannot_work_is_refused(spawn: Callable[..., Any]) -> None:
-    with pytest.raises(ValueError, match="in_flight=0, learners=1: each must be"):
-        Supply(0)
-    with pytest.raises(ValueError, match="in_flight=4, learners=0: each must be"):
-        Supply(4, learners=0)
-    with pytest.raises(ValueError, match="0 actors are too few: give at least 1"):
-        moo.submit(spawn(Supply, 4).start, []).get()
-    supply = spawn(Supply, 4, learners=2, in_order=True)
-    source = spawn(Source, 0, supply)
-    with pytest.raises(ValueError, match="1 actors are too few: give at least 2"):
-        moo.submit(supply.start, [source]).get()

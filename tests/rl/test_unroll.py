@@ -109,16 +109,6 @@ def test_a_joined_unroll_is_as_old_as_its_oldest_part() -> None:
     assert batch.busy_s == 2.0
 
 
-def test_unrolls_that_do_not_fit_are_refused_by_name() -> None:
-    longer = Unroll.empty(6, 2, (2, 3), torch.uint8, torch.zeros(2, 2, 7), allocate)
-    with pytest.raises(ValueError, match=r"observations of unroll 1 are uint8 \[7, 2"):
-        UnrollBuffer().fill([random_unroll(4), longer], CPU)
-    with pytest.raises(ValueError, match="equal length and kind"):
-        UnrollBuffer().fill([random_unroll(4), longer], CPU)
-    with pytest.raises(ValueError, match="at least one"):
-        UnrollBuffer().fill([], CPU)
-
-
 def test_a_buffer_joins_whatever_the_sizes_and_kinds() -> None:
     buffer = UnrollBuffer()
     for batches in ([4, 2], [1, 1, 1], [3, 8], [5], [2, 4]):

@@ -92,8 +92,3 @@ def test_a_truncated_episode_bootstraps_from_its_last_observation() -> None:
     torch.testing.assert_close(whole.advantages[:5], alone.advantages)
     assert torch.equal(whole.targets[5], inputs["values"][5])
     assert not whole.advantages[5].any()
-
-
-def test_a_rho_bar_below_c_bar_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least c_bar"):
-        vtrace(**trajectories(2, 1), rho_bar=0.5, c_bar=1.0)

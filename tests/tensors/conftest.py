@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -204,10 +202,3 @@ def lender(new_process: Callable[..., GpuWorker]) -> GpuWorker:
 @pytest.fixture
 def reader(new_process: Callable[..., GpuWorker]) -> GpuWorker:
     return new_process()
-
-
-@contextlib.contextmanager
-def silence() -> Iterator[tuple[str, int]]:
-    """An address where somebody accepts, and says nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import io
 import itertools
 import pickle
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,23 +91,6 @@ def test_numpy_layouts_survive(layout):
         assert received.flags.writeable
         if layout in ("fortran", "permuted"):
             assert received.strides == array.strides
-
-
-def test_a_library_whose_import_is_interrupted_is_learned_the_next_time(monkeypatch):
-    def interrupted():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(codec, "_handlers", {})
-    learn = codec._learn_numpy
-    monkeypatch.setattr(codec, "_LIBRARIES", {"numpy": interrupted})
-    with pytest.raises(KeyboardInterrupt):
-        codec.reduce(np.zeros(3))
-    codec._LIBRARIES["numpy"] = learn
-    assert journey(np.zeros(3))[0].flags.writeable
-    monkeypatch.setattr(codec, "_LIBRARIES", {"numpy": interrupted})
-    with pytest.raises(KeyboardInterrupt):
-        codec.reduce(np.int64(3))
-    assert "numpy" in codec._LIBRARIES
 
 
 def test_repeated_elements_are_sent_once():
@@ -235,29 +217,6 @@ def test_attributes_of_a_tensor_survive():
     tensor.name_of_mine = "weights"
     received, _ = journey(tensor)
     assert received.name_of_mine == "weights"
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
-
-
-@dataclasses.dataclass
-class Batch:
-    observation: Any
-    info: dict[str, Any]
-
-
-def test_containers_keep_their_shape():
-    large = np.arange(50_000)
-    batch = Batch(torch.ones(50_000), {"deep": [Point(large, (1, torch.zeros(3)))]})
-    received, beside = journey(batch)
-    assert torch.equal(received.observation, batch.observation)
-    point = received.info["deep"][0]
-    np.testing.assert_array_equal(point.x, large)
-    assert point.y[0] == 1
-    assert torch.equal(point.y[1], torch.zeros(3))
-    assert beside == [50_000 * 4, 50_000 * 8]
 
 
 def test_it_works_without_buffers_beside_the_pickle():

@@ -26,7 +26,6 @@ from mooactor.tensors.tickets import Source, Ticket
 from tests.conftest import eventually
 from tests.gates import wait_at
 from tests.tensors.cuda_worker import GpuWorker, digest, patterned
-from tests.tensors.worker import KEY
 
 MB = 1 << 20
 NewProcess = Callable[..., GpuWorker]
@@ -160,18 +159,6 @@ def test_a_fetch_of_a_ticket_has_nothing_to_fetch(new_plane):
     del fetch
     gc.collect()
     assert eventually(lambda: not here.is_held(block))
-
-
-def test_over_shared_memory_a_ticket_is_memory_like_any(directory, new_id):
-    here, there = (DataPlane(directory, new_id(), KEY) for _ in range(2))
-    block = ticket_of(here)
-    received = there.import_(here.export(block, there.process_id))
-    assert bytes(received) == b"\0"
-    del received
-    gc.collect()
-    assert eventually(lambda: not here.is_held(block))
-    here.close()
-    there.close()
 
 
 _kept: dict[int, Any] = {}  # registered memory stays while its plane does

@@ -16,7 +16,6 @@ from collections.abc import Callable
 import pytest
 
 from mooactor import ActorDied
-from mooactor.tensors.cuda import pool as cuda_pool
 from tests.conftest import eventually
 from tests.tensors.cuda_worker import GpuWorker
 
@@ -177,23 +176,6 @@ def test_a_handle_that_means_other_memory_is_no_proof(lender, reader, new_proces
 
 
 # -- parts ----------------------------------------------------------------
-
-
-def test_buffers_come_in_few_sizes_and_waste_a_quarter_at_most():
-    sizes = {cuda_pool._rounded(n) for n in range(1, 64 * MB, 65_537)}
-    assert len(sizes) < 30
-    for nbytes in (1, 2 * MB, 2 * MB + 1, 100 * MB - 3, (3 << 30) + 1):
-        size = cuda_pool._rounded(nbytes)
-        assert size % cuda_pool.GRANULE == 0
-        assert nbytes <= size <= max(cuda_pool.GRANULE, nbytes * 5 // 4 + 1) or (
-            size - nbytes < cuda_pool.GRANULE
-        )
-
-
-def test_a_limit_that_is_no_number_is_refused(monkeypatch):
-    monkeypatch.setenv("MOOACTOR_CUDA_POOL", "1G")
-    with pytest.raises(ValueError, match="must be a number of bytes, not '1G'"):
-        cuda_pool.limit(None, 0)  # type: ignore[arg-type]
 
 
 def test_where_there_is_no_driver_nothing_is_lent():

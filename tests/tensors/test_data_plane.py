@@ -59,13 +59,6 @@ def test_the_lease_ends_with_the_last_user_of_the_memory(plane):
     assert plane.statistics()["used"] == 0
 
 
-@pytest.mark.parametrize("descriptor", [b"", b"MD", b"\0" * 40, b"x" * 40, b"MD" * 20])
-def test_what_is_no_descriptor_is_refused(plane, descriptor):
-    for method in (plane.import_, plane.discard, plane.revoke):
-        with pytest.raises(ValueError, match="malformed|version"):
-            method(descriptor)
-
-
 def test_an_empty_buffer_is_refused_and_nothing_beside_it_is_lent(plane, new_id):
     with pytest.raises(ValueError, match="invalid argument"):
         plane.export(b"", plane.process_id)
@@ -159,13 +152,6 @@ def test_sharing_what_is_shared_copies_nothing(plane, worker):
     assert plane.statistics()["bytes_copied"] == 0
     assert plane.share(memory)[0] == 2
     assert plane.statistics()["bytes_copied"] == MB
-
-
-def test_the_repr_is_worth_logging(plane):
-    memory = plane.empty_buffer(MB)
-    assert "1.05 MB of" in repr(plane)
-    assert "1 blocks" in repr(plane)
-    assert len(memory) == MB
 
 
 def test_an_error_that_is_kept_can_be_collected_with_what_was_to_be_sent(

@@ -25,19 +25,6 @@ def test_a_fetch_gives_the_bytes_again_and_again(plane, worker):
     assert fetch.wait(0)
 
 
-def test_its_memory_goes_with_the_last_view_of_it(plane):
-    fetch = plane.begin(plane.export(bytes(MB), plane.process_id))
-    array = np.frombuffer(fetch.result(5), np.uint8)
-    fetch.cancel()
-    assert fetch.result()[0] == array[0] == 0
-    del fetch
-    gc.collect()
-    assert plane.statistics()["used"] > 0
-    del array
-    gc.collect()
-    assert plane.statistics()["used"] == 0
-
-
 def test_a_tag_comes_up_once_and_makes_the_file_readable(plane):
     fd = plane.finished_fd
     assert not select.select([fd], [], [], 0)[0]

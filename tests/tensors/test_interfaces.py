@@ -26,12 +26,6 @@ def test_anything_else_is_refused_in_one_sentence(text: str) -> None:
     assert str(why.value).startswith("--bind=") and "lo (127.0.0.1)" in str(why.value)
 
 
-@pytest.mark.parametrize("text", ["255.255.255.255", "224.0.0.1", "ff02::1"])
-def test_an_address_of_many_machines_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="to which nobody connects; give a numeric"):
-        interfaces.listen_address(text, "--bind")
-
-
 @pytest.fixture
 def cable(request: pytest.FixtureRequest) -> Iterator[Cable]:
     if why := why_not():

@@ -49,12 +49,6 @@ def test_without_a_quota_all_count(groups: Path) -> None:
     assert limits.processors() == ALLOWED
 
 
-@pytest.mark.parametrize("text", ["", "max", "1 2 3", "x 100000"])
-def test_what_no_kernel_writes_is_no_quota(text: str, groups: Path) -> None:
-    (groups / "cpu.max").write_text(text)
-    assert limits.cpu_quota() is None
-
-
 def test_a_host_with_a_quota_offers_that_and_binds_nobody(groups: Path) -> None:
     (groups / "cpu.max").write_text("100000 100000\n")
     resources = Resources.of_this_host()

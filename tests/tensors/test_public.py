@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""moo.empty and moo.move, with and without a plane."""
+"""moo.empty and moo.move, with a plane."""
 
 from __future__ import annotations
 
@@ -43,14 +43,6 @@ def here(plane: DataPlane) -> Iterator[DataPlane]:
     set_current(before)
 
 
-@pytest.fixture
-def nowhere() -> Iterator[None]:
-    before = current()
-    set_current(None)
-    yield
-    set_current(before)
-
-
 @pytest.mark.parametrize(
     ("dtype", "like", "kind"),
     [
@@ -83,12 +75,6 @@ def test_what_is_made_shared_is_sent_without_a_copy(here, new_plane):
         made[0, 0] = 3
         assert received[0, 0] == 2
     assert here.statistics()["bytes_copied"] == 0
-
-
-def test_without_a_runtime_all_is_ordinary(nowhere):
-    array = empty(100_000)
-    assert array.shape == (100_000,)
-    assert move(array) is array
 
 
 def test_dropped_memory_is_used_again(here):
@@ -165,11 +151,6 @@ def test_views_of_what_was_moved_stay_valid_memory(here):
     assert (view == 1).all()
     del view
     assert here.statistics()["blocks"] == 0
-
-
-@pytest.mark.parametrize("obj", [1, "text", [1], None])
-def test_other_things_are_returned_as_they_are(here, obj):
-    assert move(obj) is obj
 
 
 def test_what_cannot_be_moved_is_sent_by_value(here):

@@ -14,7 +14,6 @@ import pytest
 from mooactor import ActorUnavailable
 from mooactor.tensors import DataPlane
 from mooactor.tensors.network import Network
-from tests.tensors.conftest import silence
 from tests.tensors.endpoints import OFI, SHM, Endpoint
 from tests.tensors.worker import KEY
 
@@ -170,37 +169,6 @@ def test_an_address_of_another_process_or_of_nobody_is_passed_over(elsewhere):
     here.introduce(there.process_id, endpoint.changed(addresses=addresses))
     assert arrives(here, there)
     assert stranger.statistics()["links"] == 0
-
-
-def test_where_nobody_answers_the_error_says_what_was_tried(elsewhere):
-    here, there = elsewhere(), elsewhere()
-    endpoint = Endpoint.read(there.endpoint())
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        nobody = unused.getsockname()[1]
-    dead = endpoint.changed(addresses=(("127.0.0.1", nobody),))
-    here.introduce(there.process_id, dead)
-    with pytest.raises(ActorUnavailable, match=f"127.0.0.1:{nobody}"):
-        here.export(bytes(MB), there.process_id)
-    assert here.statistics()["used"] == 0
-
-
-@pytest.mark.slow
-def test_who_waits_for_an_owner_that_cannot_call_is_told_both_addresses(new_plane):
-    here, there = new_plane(transports=["tcp"]), new_plane(transports=["tcp"])
-    with silence() as address:
-        endpoint = Endpoint.read(there.endpoint()).changed(addresses=(address,))
-        here.introduce(there.process_id, endpoint)
-        descriptor = here.export(bytes(MB), there.process_id, wait=False)
-        with pytest.raises(ActorUnavailable, match="did not connect") as caught:
-            there.import_(descriptor)
-    for plane in (here, there):
-        ((ip, port),) = Endpoint.read(plane.endpoint()).addresses
-        assert f"{ip}:{port}" in str(caught.value)
-
-
-def test_what_is_no_address_is_refused(directory, new_id):
-    with pytest.raises(ValueError, match="cannot listen for other hosts on host.name"):
-        DataPlane(directory, new_id(), KEY, Network(tuple(ALL), bind="host.name"))
 
 
 def test_what_is_no_endpoint_of_that_process_is_refused(new_plane):

@@ -120,7 +120,7 @@ static void seat(struct mooi_agent *agent, const struct mooi_roll *view)
 
 static void open_view(struct mooi_agent *agent, const struct mooi_frame *frame)
 {
-    const struct mooi_roll *view = &frame->view;
+    const struct mooi_roll *view = frame->view;
     uint64_t seen = atomic_load(&agent->words->word);
     if (view->epoch <= agent->epoch)
         return;

@@ -12,6 +12,7 @@ struct walk {
     uint8_t *out;      /* NULL: reading */
     const uint8_t *in; /* NULL: writing */
     size_t at, length;
+    struct mooi_roll *roll; /* reading: of a VIEW */
     bool bad;
 };
 
@@ -41,7 +42,8 @@ static void number(struct walk *walk, uint64_t *value, size_t bytes,
     do { \
         uint64_t value_ = (uint64_t)(FIELD_); \
         number((WALK), &value_, (BYTES), (LIMIT)); \
-        (FIELD_) = (__typeof__(FIELD_))value_; \
+        if ((WALK)->in) \
+            (FIELD_) = (__typeof__(FIELD_))value_; \
     } while (0)
 
 static void raw(struct walk *walk, void *bytes, size_t length)
@@ -58,6 +60,18 @@ static void text(struct walk *walk, char *bytes, size_t room)
     walk->bad |= bytes[room - 1] != 0;
 }
 
+/* What the members of a host have in common. */
+static void place(struct walk *walk, struct mooi_member *member)
+{
+    text(walk, member->name, sizeof member->name);
+    FIELD(walk, member->addresses, 1, MOOI_ADDRESSES_MAX + 1);
+    for (uint32_t i = 0; !walk->bad && i < member->addresses; i++) {
+        FIELD(walk, member->address[i].family, 1, 7);
+        FIELD(walk, member->address[i].port, 2, 0);
+        raw(walk, member->address[i].ip, sizeof member->address[i].ip);
+    }
+}
+
 static void member(struct walk *walk, struct mooi_member *member)
 {
     FIELD(walk, member->host, 4, 0);
@@ -68,13 +82,6 @@ static void member(struct walk *walk, struct mooi_member *member)
     FIELD(walk, member->transports, 4, 0);
     FIELD(walk, member->stripes, 4, 0);
     FIELD(walk, member->checks, 1, 2);
-    text(walk, member->name, sizeof member->name);
-    FIELD(walk, member->addresses, 1, MOOI_ADDRESSES_MAX + 1);
-    for (uint32_t i = 0; !walk->bad && i < member->addresses; i++) {
-        FIELD(walk, member->address[i].family, 1, 7);
-        FIELD(walk, member->address[i].port, 2, 0);
-        raw(walk, member->address[i].ip, sizeof member->address[i].ip);
-    }
 }
 
 static void signature(struct walk *walk, struct mooi_signature *call)
@@ -109,6 +116,37 @@ static void cause(struct walk *walk, struct mooi_cause *cause)
     FIELD(walk, cause->witness, 4, MOOI_MEMBERS_MAX + 1);
 }
 
+/* Only the first of a host connects, so its address is enough. */
+static void members(struct walk *walk, struct mooi_roll *view)
+{
+    struct {
+        uint32_t first, size;
+    } teams[MOOI_HOSTS_MAX];
+    uint32_t hosts = 0;
+    for (uint32_t i = 0; !walk->bad && i < view->size; i++) {
+        struct mooi_member *one = &view->members[i];
+        uint32_t at = 0;
+        if (walk->in)
+            memset(one, 0, sizeof *one);
+        member(walk, one);
+        while (at < hosts && view->members[teams[at].first].host != one->host)
+            at++;
+        if (at == MOOI_HOSTS_MAX ||
+            (at < hosts && teams[at].size == MOOI_TEAM_MAX)) {
+            walk->bad = true;
+        } else if (at < hosts) {
+            teams[at].size++;
+            if (walk->in)
+                memcpy(one->name, view->members[teams[at].first].name,
+                       sizeof one->name);
+        } else {
+            teams[hosts].first = i;
+            teams[hosts++].size = 1;
+            place(walk, one);
+        }
+    }
+}
+
 static void view(struct walk *walk, struct mooi_roll *view)
 {
     FIELD(walk, view->epoch, 4, 0);
@@ -118,8 +156,7 @@ static void view(struct walk *walk, struct mooi_roll *view)
     raw(walk, view->key, sizeof view->key);
     cause(walk, &view->cause);
     FIELD(walk, view->size, 4, MOOI_MEMBERS_MAX + 1);
-    for (uint32_t i = 0; !walk->bad && i < view->size; i++)
-        member(walk, &view->members[i]);
+    members(walk, view);
 }
 
 static void body(struct walk *walk, struct mooi_frame *frame)
@@ -127,6 +164,7 @@ static void body(struct walk *walk, struct mooi_frame *frame)
     switch (frame->kind) {
     case MOOI_JOIN:
         member(walk, &frame->join.member);
+        place(walk, &frame->join.member);
         FIELD(walk, frame->join.min_size, 4, MOOI_MEMBERS_MAX + 1);
         FIELD(walk, frame->join.finishes, 1, 2);
         break;
@@ -146,7 +184,10 @@ static void body(struct walk *walk, struct mooi_frame *frame)
         FIELD(walk, frame->halt.epoch, 4, 0);
         break;
     case MOOI_VIEW:
-        view(walk, &frame->view);
+        if (frame->view)
+            view(walk, frame->view);
+        else
+            walk->bad = true;
         break;
     case MOOI_WAITING:
         FIELD(walk, frame->waiting.count, 4, MOOI_MEMBERS_MAX + 1);
@@ -186,23 +227,32 @@ static void body(struct walk *walk, struct mooi_frame *frame)
 static void all(struct walk *walk, struct mooi_frame *frame)
 {
     FIELD(walk, frame->kind, 1, MOOI_FABRIC + 1);
+    if (walk->in && frame->kind == MOOI_VIEW)
+        frame->view = walk->roll;
     if (!walk->bad)
         body(walk, frame);
 }
 
-size_t mooi_frame_write(const struct mooi_frame *frame, uint8_t *bytes)
+size_t mooi_frame_write(const struct mooi_frame *frame, uint8_t *bytes,
+                        size_t room)
 {
-    struct mooi_frame copy = *frame;
-    struct walk walk = {.out = bytes, .length = MOOI_FRAME_BYTES};
-    all(&walk, &copy);
+    struct walk walk = {.out = bytes, .length = room};
+    all(&walk, (struct mooi_frame *)frame); /* which it only reads */
     return walk.bad ? 0 : walk.at;
 }
 
-bool mooi_frame_read(struct mooi_frame *frame, const uint8_t *bytes,
-                     size_t length)
+bool mooi_frame_read(struct mooi_frame *frame, struct mooi_roll *roll,
+                     const uint8_t *bytes, size_t length)
 {
-    struct walk walk = {.in = bytes, .length = length};
+    struct walk walk = {.in = bytes, .length = length, .roll = roll};
     memset(frame, 0, sizeof *frame);
     all(&walk, frame);
     return !walk.bad && walk.at == length;
+}
+
+void mooi_roll_copy(struct mooi_roll *to, const struct mooi_roll *from)
+{
+    memcpy(to, from,
+           offsetof(struct mooi_roll, members) +
+               from->size * sizeof *from->members);
 }

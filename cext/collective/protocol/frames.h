@@ -26,16 +26,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "mooactor.h"
 #include "transport/tcp/socket.h"
 
 #ifndef MOOI_MEMBERS_MAX
-#define MOOI_MEMBERS_MAX 64 /* of a group */
-#endif
-#ifndef MOOI_TEAM_MAX
-#define MOOI_TEAM_MAX 64 /* of a group, on one host */
-#endif
-#ifndef MOOI_HOSTS_MAX
-#define MOOI_HOSTS_MAX 64 /* of a group */
+#define MOOI_MEMBERS_MAX MOO_GROUP_MAX
+#define MOOI_TEAM_MAX MOO_GROUP_TEAM_MAX
+#define MOOI_HOSTS_MAX MOO_GROUP_HOSTS_MAX
 #endif
 
 #ifndef MOOI_HOST_NAME_BYTES
@@ -60,7 +57,7 @@ struct mooi_member {
     uint32_t stripes;    /* it wants so many, 1 or more */
     bool checks;         /* it wants checksums, see pipe.h */
     char name[MOOI_HOST_NAME_BYTES]; /* of its host, for users */
-    uint32_t addresses;         /* where it listens; 0: nowhere */
+    uint32_t addresses; /* where it listens; 0: nowhere. In a view: a leader */
     struct mooi_address address[MOOI_ADDRESSES_MAX];
 };
 
@@ -74,6 +71,7 @@ enum mooi_why {
     MOOI_WHY_SHORT, /* a member left in the middle, or too few remain */
     MOOI_WHY_DIED,  /* a member died */
     MOOI_WHY_CUT,   /* a connection broke, or could not be made */
+    MOOI_WHY_EXPELLED, /* so often that the host of `rank` is out of the group */
     MOOI_WHY_LATE,  /* the deadline passed, waiting for a member */
     MOOI_WHY_NO_WAY, /* two members have no transport in common */
     MOOI_WHY_FEW, /* fewer than min_size members for too long */
@@ -87,7 +85,8 @@ struct mooi_cause {
     uint32_t witness; /* the rank that noticed; FEW: how many members */
 };
 
-/* The members of an epoch, by rank. Operation first_seq - 1 was aborted, for
+/* The members of an epoch, by rank, MOOI_TEAM_MAX of a host at most and of
+ * MOOI_HOSTS_MAX hosts. Operation first_seq - 1 was aborted, for
  * the sake of `cause`; all earlier ones that are not the like of it in an
  * earlier view are committed. */
 struct mooi_roll {
@@ -96,7 +95,7 @@ struct mooi_roll {
     bool rested; /* operation first_seq - 2 is committed, and members rest */
     uint8_t key[MOOI_SECRET_BYTES]; /* connections of members prove it */
     struct mooi_cause cause;
-    struct mooi_member members[MOOI_MEMBERS_MAX];
+    struct mooi_member members[MOOI_MEMBERS_MAX]; /* `size` of them */
 };
 
 /* A call of a host's members, which are alike. */
@@ -154,7 +153,7 @@ struct mooi_frame {
         struct {
             uint32_t epoch;
         } halt;
-        struct mooi_roll view;
+        struct mooi_roll *view; /* of whoever writes, or reads */
         struct {
             uint32_t count;
         } waiting;
@@ -186,17 +185,22 @@ struct mooi_frame {
     };
 };
 
-/* Room for any frame. */
-#define MOOI_MEMBER_BYTES (32 + MOOI_HOST_NAME_BYTES + 19 * MOOI_ADDRESSES_MAX)
-#define MOOI_FRAME_BYTES (64 + MOOI_MEMBERS_MAX * MOOI_MEMBER_BYTES)
-#define MOOI_SMALL_FRAME_BYTES 512 /* for those between leaders */
+/* Room for any frame; a host's name and addresses are in a view once. */
+#define MOOI_FRAME_BYTES \
+    (64 + MOOI_MEMBERS_MAX * 31 + \
+     MOOI_HOSTS_MAX * (1 + MOOI_HOST_NAME_BYTES + 19 * MOOI_ADDRESSES_MAX))
+#define MOOI_SMALL_FRAME_BYTES 512 /* for those that are no VIEW */
 
-/* Write a frame to `bytes`, which has room for MOOI_FRAME_BYTES. Returns the
- * length. */
-size_t mooi_frame_write(const struct mooi_frame *frame, uint8_t *bytes);
+/* Write a frame to `bytes`. Returns the length; 0: it is more than `room`, or
+ * against the limits. */
+size_t mooi_frame_write(const struct mooi_frame *frame, uint8_t *bytes,
+                        size_t room);
 /* false: it is none, and *frame is garbage. Reads nothing beyond `length`, and
- * bounds no loop by a number that it has not checked. */
-bool mooi_frame_read(struct mooi_frame *frame, const uint8_t *bytes,
-                     size_t length);
+ * bounds no loop by a number that it has not checked. `roll`: where a VIEW has
+ * its members; NULL: it is none. */
+bool mooi_frame_read(struct mooi_frame *frame, struct mooi_roll *roll,
+                     const uint8_t *bytes, size_t length);
+/* Copy the part that is used. */
+void mooi_roll_copy(struct mooi_roll *to, const struct mooi_roll *from);
 
 #endif

@@ -28,19 +28,11 @@ static struct mooi_place *place_of(struct mooi_master *master, uint32_t host)
     return NULL;
 }
 
-/* Whether a host takes part in the present view, even if its members of it are
- * gone: its word counts. */
-static bool works(const struct mooi_master *master, uint32_t host)
+/* Whether a member of the host has one of the seats from `first` to `end`. */
+static bool sits(const struct mooi_master *master, uint32_t host,
+                 uint32_t first, uint32_t end)
 {
-    for (uint32_t rank = 0; rank < master->size; rank++)
-        if (master->seats[rank].member.host == host)
-            return true;
-    return false;
-}
-
-static bool has_seats(const struct mooi_master *master, uint32_t host)
-{
-    for (uint32_t i = 0; i < master->seated; i++)
+    for (uint32_t i = first; i < end; i++)
         if (master->seats[i].member.host == host)
             return true;
     return false;
@@ -63,7 +55,7 @@ static uint64_t outcome(struct mooi_master *master)
     bool prepared = true, any = false;
     for (int i = 0; i < MOOI_HOSTS_MAX; i++) {
         const struct mooi_place *place = &master->places[i];
-        if (!place->host || !works(master, place->host))
+        if (!place->works)
             continue;
         any = true;
         prepared &= place->prepared;
@@ -137,6 +129,56 @@ static struct mooi_cause cause_of(const struct mooi_master *master,
     return cause;
 }
 
+static uint32_t members_on(const struct mooi_master *master, uint32_t host)
+{
+    uint32_t count = 0;
+    for (uint32_t rank = 0; rank < master->size; rank++)
+        count += master->seats[rank].member.host == host;
+    return count;
+}
+
+/* Take note of a cut between two hosts. Whether there are too many. */
+static bool is_cut_again(struct mooi_master *master, uint32_t host,
+                         uint32_t other)
+{
+    uint32_t recent = 1;
+    for (uint32_t i = 0; i < MOOI_CUTS_KEPT; i++) {
+        const struct mooi_broken *cut = &master->cuts[i];
+        bool same = (cut->host == host && cut->other == other) ||
+                    (cut->host == other && cut->other == host);
+        recent += same && master->now_ms - cut->when_ms <= MOOI_CUT_MEMORY_MS;
+    }
+    master->cuts[master->cut++ % MOOI_CUTS_KEPT] =
+        (struct mooi_broken){host, other, master->now_ms};
+    return recent >= MOOI_CUTS_MOST;
+}
+
+/* A connection was cut: if too often, the host with fewer members goes, or of
+ * two with as many the one with higher ranks. */
+static void expel(struct mooi_master *master, struct mooi_cause *cause)
+{
+    struct mooi_seat *seats = master->seats;
+    uint32_t rank = cause->rank, witness = cause->witness;
+    if (rank >= master->size || witness >= master->size)
+        return;
+    uint32_t host = seats[rank].member.host;
+    uint32_t other = seats[witness].member.host;
+    if (host == other || !is_cut_again(master, host, other))
+        return;
+    uint32_t ours = members_on(master, host);
+    uint32_t theirs = members_on(master, other);
+    if (ours > theirs || (ours == theirs && rank < witness)) {
+        cause->rank = witness;
+        cause->witness = rank;
+        host = other;
+    }
+    cause->why = MOOI_WHY_EXPELLED;
+    cause->pid = seats[cause->rank].member.pid;
+    for (uint32_t i = 0; i < master->size; i++)
+        if (seats[i].member.host == host)
+            seats[i].presence = MOOI_HAS_DIED;
+}
+
 /* Forget members that are gone, and newcomers too unless they are let in. */
 static void reseat(struct mooi_master *master, bool admit)
 {
@@ -155,26 +197,31 @@ static void reseat(struct mooi_master *master, bool admit)
     master->enough = size && size >= master->min_size;
 }
 
+/* To the hosts of the view, and to those that were in the last one. */
 static void announce(struct mooi_master *master, struct mooi_cause cause,
-                     bool rested, const bool before[MOOI_HOSTS_MAX])
+                     bool rested)
 {
-    struct mooi_frame frame = {.kind = MOOI_VIEW};
-    frame.view.epoch = master->epoch;
-    frame.view.min_size = master->min_size;
-    frame.view.size = master->size;
-    frame.view.first_seq = master->first_seq;
-    frame.view.rested = rested;
-    frame.view.cause = cause;
-    memcpy(frame.view.key, master->key, sizeof master->key);
+    struct mooi_frame frame = {.kind = MOOI_VIEW, .view = master->roll};
+    frame.view->epoch = master->epoch;
+    frame.view->min_size = master->min_size;
+    frame.view->size = master->size;
+    frame.view->first_seq = master->first_seq;
+    frame.view->rested = rested;
+    frame.view->cause = cause;
+    memcpy(frame.view->key, master->key, sizeof master->key);
     for (uint32_t rank = 0; rank < master->size; rank++)
-        frame.view.members[rank] = master->seats[rank].member;
+        frame.view->members[rank] = master->seats[rank].member;
     for (int i = 0; i < MOOI_HOSTS_MAX; i++) {
         struct mooi_place *place = &master->places[i];
-        bool goes_on = place->host && works(master, place->host);
-        if (goes_on || (place->host && before[i]))
-            master->emit(master->to, place->host, &frame);
-        *place = (struct mooi_place){
-            .host = has_seats(master, place->host) ? place->host : 0};
+        uint32_t host = place->host;
+        if (!host)
+            continue;
+        bool goes_on = sits(master, host, 0, master->size);
+        if (goes_on || place->works)
+            master->emit(master->to, host, &frame);
+        if (!goes_on && !sits(master, host, master->size, master->seated))
+            host = 0;
+        *place = (struct mooi_place){.host = host, .works = goes_on};
     }
 }
 
@@ -183,16 +230,16 @@ static void decide(struct mooi_master *master)
 {
     uint64_t last = outcome(master);
     struct mooi_cause cause = cause_of(master, last + 1);
-    bool rested = resting(master), before[MOOI_HOSTS_MAX];
-    for (int i = 0; i < MOOI_HOSTS_MAX; i++)
-        before[i] = works(master, master->places[i].host);
+    bool rested = resting(master);
+    if (cause.why == MOOI_WHY_CUT)
+        expel(master, &cause);
     reseat(master, rested || survivors(master) < master->min_size);
     master->epoch++;
     master->committed = last + 1; /* decided, in any case */
     master->first_seq = last + 2;
     master->complaint = (struct mooi_cause){0};
     master->state = master->enough ? MOOI_GROUP_OPEN : MOOI_GROUP_FORMING;
-    announce(master, cause, rested, before);
+    announce(master, cause, rested);
     if (master->seated > master->size)
         tell_who_waits(master);
 }
@@ -200,8 +247,7 @@ static void decide(struct mooi_master *master)
 static void decide_if_all_report(struct mooi_master *master)
 {
     for (int i = 0; i < MOOI_HOSTS_MAX; i++)
-        if (master->places[i].host && !master->places[i].reported &&
-            works(master, master->places[i].host))
+        if (master->places[i].works && !master->places[i].reported)
             return;
     decide(master);
 }
@@ -212,8 +258,7 @@ static void halt(struct mooi_master *master)
     frame.halt.epoch = master->epoch;
     if (master->state != MOOI_GROUP_HALTING)
         for (int i = 0; i < MOOI_HOSTS_MAX; i++)
-            if (master->places[i].host && !master->places[i].reported &&
-                works(master, master->places[i].host))
+            if (master->places[i].works && !master->places[i].reported)
                 master->emit(master->to, master->places[i].host, &frame);
     master->state = MOOI_GROUP_HALTING;
     decide_if_all_report(master);
@@ -296,7 +341,8 @@ static void take_report(struct mooi_master *master, uint32_t host,
                         const struct mooi_frame *frame)
 {
     struct mooi_place *place = place_of(master, host);
-    if (!place || frame->report.epoch != master->epoch || place->reported)
+    if (!place || !place->works || place->reported ||
+        frame->report.epoch != master->epoch)
         return;
     place->reported = true;
     place->resting = frame->report.resting;
@@ -331,7 +377,7 @@ void mooi_master_lost(struct mooi_master *master, uint32_t host)
     struct mooi_place *place = place_of(master, host);
     if (!place)
         return;
-    bool worked = works(master, host);
+    bool worked = place->works;
     *place = (struct mooi_place){0};
     for (uint32_t i = master->seated; i-- > 0;) {
         if (master->seats[i].member.host != host)

@@ -3,7 +3,8 @@
  * master.h: the one place that decides on the members of a group.
  *
  * The master takes no part in operations. It acts when a member is gone, a host
- * is lost, a member complains or rests, or a newcomer finds too few members:
+ * is lost, a member complains or rests, or a newcomer finds too few members. A
+ * host that can reach it, and for long not another host, is expelled.
  *
  *   FORMING, OPEN  --HALT to all hosts-->  HALTING  --VIEW to all-->  OPEN, or
  *   FORMING while there are fewer members than min_size
@@ -37,8 +38,24 @@ struct mooi_seat {
 /* A host with members. */
 struct mooi_place {
     uint32_t host; /* 0: none */
+    bool works;    /* in this view, even if its members of it are gone */
     bool reported; /* in this epoch */
     bool prepared, resting;
+};
+
+/* A connection between two hosts that members have complained of. If that of the
+ * same two has broken so often in that time, the one with fewer members is
+ * expelled: its members are out of the group. */
+#ifndef MOOI_CUTS_MOST
+#define MOOI_CUTS_MOST 3u
+#endif
+#define MOOI_CUT_MEMORY_MS 60000u
+#ifndef MOOI_CUTS_KEPT
+#define MOOI_CUTS_KEPT 64u
+#endif
+struct mooi_broken {
+    uint32_t host, other;
+    uint64_t when_ms;
 };
 
 struct mooi_master {
@@ -51,14 +68,19 @@ struct mooi_master {
     bool enough; /* the view has min_size members */
     bool finishes; /* as all members want it; the master does not care */
     struct mooi_cause complaint; /* the first of this epoch */
+    uint64_t now_ms; /* the caller's: since any moment */
+    struct mooi_broken cuts[MOOI_CUTS_KEPT]; /* the latest ones */
+    uint32_t cut;                         /* how many there have been */
     uint8_t key[MOOI_SECRET_BYTES]; /* of the group */
     struct mooi_seat seats[MOOI_MEMBERS_MAX];
     struct mooi_place places[MOOI_HOSTS_MAX];
+    struct mooi_roll *roll; /* the caller's: room for a view that is sent */
     void (*emit)(void *to, uint32_t host, const struct mooi_frame *frame);
     void *to;
 };
 
-/* Zero all but what the caller sets: key, emit, to. */
+/* Zero all but what the caller sets: key, roll, emit, to; and now_ms, before
+ * each call. */
 
 /* A frame of a host, whose number is not 0. */
 void mooi_master_take(struct mooi_master *master, uint32_t host,

@@ -30,6 +30,7 @@ struct moo_group_agent {
     char name[MOOI_HOST_NAME_BYTES];
     struct mooi_agent agent;
     struct mooi_outbox outbox; /* to the master */
+    struct mooi_roll roll;     /* of a view that comes */
     struct watch watches[MOOI_TEAM_MAX];
 };
 
@@ -41,9 +42,10 @@ static void show(void *to, const struct mooi_frame *frame)
     if (frame->kind == MOOI_WAITING) {
         atomic_store(&segment->newcomers, frame->waiting.count);
     } else if (frame->kind == MOOI_VIEW) {
-        segment->rolls[frame->view.epoch % ROLLS] = frame->view;
+        mooi_roll_copy(&segment->rolls[frame->view->epoch % ROLLS],
+                       frame->view);
         atomic_store(&segment->newcomers, 0); /* unless it is told again */
-        atomic_store(&segment->epoch, frame->view.epoch);
+        atomic_store(&segment->epoch, frame->view->epoch);
     } else if (frame->kind == MOOI_REFUSED) {
         for (uint32_t slot = 0; slot < MOOI_TEAM_MAX; slot++) {
             struct mooi_cell *cell = &segment->cells[slot];
@@ -233,7 +235,7 @@ moo_err moo_group_agent_take(moo_group_agent *agent, const void *bytes,
                              size_t length)
 {
     struct mooi_frame frame;
-    if (!mooi_frame_read(&frame, bytes, length))
+    if (!mooi_frame_read(&frame, &agent->roll, bytes, length))
         return MOO_EPROTO;
     mooi_agent_take(&agent->agent, &frame);
     mooi_agent_look(&agent->agent); /* it may have been told before the view */

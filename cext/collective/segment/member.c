@@ -177,15 +177,16 @@ static const struct mooi_roll *first_view(const moo_group *group)
     return first || !epoch ? first : last;
 }
 
-int mooi_next_view(moo_group *group, struct mooi_view *view)
+int mooi_next_view(moo_group *group)
 {
+    struct mooi_view *view = &group->view;
     const struct mooi_roll *next =
         group->formed ? view_at(group, group->seq + 1) : first_view(group);
     if (!next || next->epoch <= group->view.epoch)
         return -1;
     int own = rank_in(group, next);
     if (own < 0)
-        return -1;
+        return group->formed ? MOOI_OUT : -1;
     view->epoch = next->epoch;
     view->size = next->size;
     view->first_seq = next->first_seq;
@@ -270,7 +271,7 @@ static bool is_in(const struct mooi_view *view, const struct mooi_member *one)
 bool mooi_goes_on(const moo_group *group, uint64_t seq)
 {
     const struct mooi_roll *next = abort_of(group, seq);
-    if (!next || next->size < group->min_size)
+    if (!next || next->size < group->min_size || rank_in(group, next) < 0)
         return false;
     for (uint32_t rank = 0; rank < next->size; rank++)
         if (!next->rested && !is_in(&group->view, &next->members[rank]))

@@ -22,7 +22,7 @@
 #include "collective/protocol/words.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
-#define SEGMENT_VERSION 9u
+#define SEGMENT_VERSION 10u
 #define ROLLS 64 /* a slow member finds the view of its call so far back */
 
 /* A slot: FREE until a process claims it (CLAIMED), and fills the cell's
@@ -81,6 +81,7 @@ static inline enum mooi_slot_state mooi_slot_state(const struct mooi_cell *cell)
 }
 
 /* A complaint about an operation, in one word. */
+_Static_assert(MOOI_MEMBERS_MAX <= 1024, "a rank must fit into ten bits");
 static inline uint64_t mooi_complaint_word(uint64_t seq,
                                            const struct mooi_cause *cause)
 {

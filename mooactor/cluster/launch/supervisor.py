@@ -248,9 +248,7 @@ class Supervisor:
         """Do all of it, the last thing that this process does. The exit code is what
         `body` returns, 2 if that fails before `main` runs, and 128 + N after signal N
         before that."""
-        woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.loop.watch(woken, partial(_drain, woken))
-        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        end_waking = self.loop.wake_on_signals()
         for number in (*_ENDING, *_NOTICES):
             # One that is ignored, as under nohup, stays so.
             if signal.getsignal(number) != signal.SIG_IGN:
@@ -264,11 +262,9 @@ class Supervisor:
             return 128 + self._events[0]
         finally:
             self._end()
-            signal.set_wakeup_fd(-1)
+            end_waking()
             for number in (*_ENDING, *_NOTICES):
                 signal.signal(number, signal.SIG_IGN)  # the exit code is known
-            os.close(woken)
-            os.close(wakes)
             self._terminal.drain(FORCE_S, time.monotonic() + FORCE_S)
 
     @property
@@ -372,10 +368,6 @@ class Supervisor:
     def _let_end(self, programs: list[Program], latest: float) -> None:
         while any(p.code is None for p in programs) and time.monotonic() < latest:
             self._serve(latest)
-
-
-def _drain(pipe: int) -> None:
-    os.read(pipe, 4096)
 
 
 def _in_foreground() -> bool:

@@ -10,22 +10,76 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mooactor as moo
-from tests.actors.networks.peers import (
-    BIG,
-    PATIENCE_S,
-    SOME,
-    Peer,
-    arriving,
-    nothing_left,
-    under_way,
-)
+from mooactor.process.current import current_runtime
 from tests.conftest import eventually
+from tests.processes import stop
+
+BIG = 256 << 20
+SOME = 1 << 20
+PATIENCE_S = 30.0
+
+
+@moo.actor
+class Peer:
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def echo(self, value: Any = None) -> Any:
+        return value
+
+    def make(self, nbytes: int, value: int = 1) -> Any:
+        made = moo.empty(nbytes, "uint8")
+        made[...] = value
+        return made
+
+    def take(self, data: Any) -> int:
+        self.seen.append(len(data))
+        return int(data[0])
+
+    def sizes(self) -> list[int]:
+        return self.seen
+
+    def mixed(self, n: int) -> Iterator[Any]:
+        for i in range(n):
+            yield np.full(SOME if i % 2 else 4, i, np.uint8)
+
+
+def arriving() -> int:
+    current_runtime().poller.try_drain()
+    return int(moo.stats()["arriving"])
+
+
+def nothing_left() -> bool:
+    busy = arriving() or moo.stats()["calls_pending"]
+    return not (busy or moo.stats()["memory"]["fetches"])
+
+
+@contextmanager
+def under_way(pid: int, start: Callable[[], Any]) -> Iterator[Any]:
+    """Within it, what `start` has begun is under way, from the process `pid`, which is
+    stopped."""
+    for _ in range(10):
+        started = start()
+        assert eventually(arriving, PATIENCE_S)
+        stop(pid)
+        try:
+            if arriving():  # it had not just come
+                yield started
+                return
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    pytest.fail("every transfer was over at once")
 
 
 @pytest.fixture
@@ -41,7 +95,7 @@ def pid(source: Any) -> int:
 @pytest.fixture
 def big_result(source: Any, pid: int) -> Iterator[Any]:
     """A Ref whose data is under way; its producer is stopped."""
-    with under_way(pid, lambda: source.make.remote(BIG, 7), arriving) as ref:
+    with under_way(pid, lambda: source.make.remote(BIG, 7)) as ref:
         assert not ref.done()
         yield ref
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ import mooactor as moo
 from tests.actors.counter import Counter
 from tests.actors.networks.conftest import warm_up
 from tests.conftest import eventually, running_session
-from tests.gates import wait_at
 from tests.processes import stop
 
 SIZE = 8 << 20
@@ -52,13 +50,6 @@ class Member:
 
     def total(self) -> int:
         return int(self.kept.sum(dtype=np.int64))
-
-    def take_and_wait(self, data: Any, path: str) -> int:
-        """Until there is a file of that name. It makes one, too, when it begins."""
-        first = self.take(data)
-        Path(path + "-begun").touch()
-        wait_at(path)
-        return first
 
     def give(self, others: list[Any]) -> None:
         """Begin calls of them with one array."""
@@ -186,19 +177,6 @@ def test_plain_calls_with_one_array_take_it_to_each_host_once(hosts):
     assert moo.get([member.take.remote(array) for member in members]) == [5] * 4
     assert [sum(fetched(row)) for row in rows] == [2 * SIZE] * 2
     assert forgotten(members)  # also while the Refs of the calls are there
-
-
-def test_of_such_calls_one_may_end_before_another_begins(hosts, tmp_path):
-    (first, second), (other, _) = hosts(2, 2)
-    array, gate = data(), Path(tmp_path, "go on")
-    running = other.take_and_wait.remote(array, str(gate))
-    assert first.take.remote(array, scribble=True).get() == 3
-    first.forget()
-    calls = [second.take.remote(array), first.take.remote(array)]
-    assert moo.get(calls) == [3, 3]
-    gate.touch()
-    assert running.get() == 3
-    assert forgotten([first, second, other])
 
 
 @pytest.mark.parametrize("fault", ["kill", "stop", "cancel"])

@@ -50,7 +50,7 @@ class Offer:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-class Keeper:
+class HostDaemon:
     """One host of a cluster. `loop` is the command's, which also has its signals."""
 
     def __init__(
@@ -71,8 +71,8 @@ class Keeper:
           OSError: there is no address to listen on, or no /proc.
           ValueError: the offer is more than there is.
         """
-        self._offer = offer
-        self._loop = loop
+        self.offer = offer
+        self.loop = loop
         self._say = say
         self._joined = joined
         self._stop = stop
@@ -81,12 +81,11 @@ class Keeper:
         adopt_orphans()
         files.raise_limit()
         self._janitor = leftovers.start(leftovers.AGENT)
-        self._resources = Resources.of_this_host(
+        self.resources = Resources.of_this_host(
             cpus=offer.cpus, gpus=offer.gpus, memory=offer.memory
         )
-        self._reaper = Reaper(loop)
+        self.reaper = Reaper(loop)
         self._guests: set[Guest] = set()
-        self._untidy: list[Guest] = []  # ended, with a directory that is there still
         self._announced = 0  # of the changes of what is reserved
         self.node = Node(offer.secret, **listening(offer.reach))
         self.node.accept = self._accept
@@ -111,23 +110,23 @@ class Keeper:
     # -- the cluster ---------------------------------------------------------
 
     def _announcement(self) -> Row:
-        total = self._resources.total
-        free = total - self._resources.reserved()
+        total = self.resources.total
+        free = total - self.resources.reserved()
         return Row(
-            name=self._offer.name,
+            name=self.offer.name,
             id=self.node.id.hex(),
             address=self.node.address,
             kind="host",
             cpus=int(total.cpus),
             gpus=int(total.gpus),
             memory=int(total.memory),
-            labels=self._offer.labels,
+            labels=self.offer.labels,
             free=free.shown(),
             versions=versions(),
             sessions=sorted(guest.mark for guest in self._guests if guest.mark),
             actors=sum(map(len, self._guests)),
-            shares=self._resources.devices.free,
-            reserved=self._resources.by_session(),
+            shares=self.resources.devices.free,
+            reserved=self.resources.by_session(),
         )
 
     def _on_joined(self, broker: str, notes: list[str]) -> None:
@@ -141,48 +140,33 @@ class Keeper:
     # -- sessions ------------------------------------------------------------
 
     def _accept(self, channel: Channel) -> FromHome:
-        guest = Guest(
-            self._offer.name,
-            channel,
-            self._loop,
-            self._reaper,
-            self._resources,
-            self._offer.reach,
-            self._no_room,
-            self._opens,
-            self._ended,
-        )
+        guest = Guest(self, channel)
         self._guests.add(guest)
         return FromHome(guest, self._stop)
 
-    def _no_room(self) -> str | None:
+    def no_room(self) -> str | None:
         """Why this agent can have no more processes. It has descriptors of each."""
         processes = sum(map(len, self._guests))
         if processes < files.capacity(files.descriptor_limit()):
             return None
-        return files.no_room(f"host {self._offer.name}", processes)
+        return files.no_room(f"host {self.offer.name}", processes)
 
-    def _opens(self, guest: Guest, mark: str) -> None:
+    def opens(self, guest: Guest, mark: str) -> None:
         """A home opens its session, of that mark, in `guest`: close any older one."""
         for other in self._guests - {guest}:
             if other.mark == mark:
                 other.close()
 
-    def _ended(self, guest: Guest) -> None:
+    def ended(self, guest: Guest) -> None:
         self._guests.discard(guest)
-        self._untidy = [one for one in (*self._untidy, guest) if not one.tidy_up()]
         self._membership.changed()
 
     # -- the loop ------------------------------------------------------------
 
-    def due(self) -> float | None:
-        """When `look` is needed at the latest (monotonic)."""
-        return None
-
     def look(self) -> None:
         """The loop has served what there was."""
-        if self._resources.changes != self._announced:
-            self._announced = self._resources.changes
+        if self.resources.changes != self._announced:
+            self._announced = self.resources.changes
             self._membership.changed()
         while self._reports:
             self._say(self._reports.popleft())
@@ -194,6 +178,5 @@ class Keeper:
             guest.close(FAREWELL)
         self.node.close()
         kill_children()  # the janitor, too; nobody puts anything anywhere after that
-        for guest in self._untidy:
-            guest.tidy_up()
+        files.remove_abandoned_directories()
         os.close(self._janitor)

@@ -19,9 +19,9 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Message, encode
 from mooactor.control.reach import Reach
 from mooactor.host import guest as guests
+from mooactor.host.daemon import HostDaemon, Offer
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome
-from mooactor.host.keeper import Keeper, Offer
 from mooactor.host.output import LineReader
 from mooactor.host.protocol import Close, Denied, Leave, OfAProcess, Open, Start
 from mooactor.host.resources import Cores, Devices, Resources
@@ -35,18 +35,17 @@ TOTAL = Amount(8.0, 2.0, 8e9)
 REACH = Reach("127.0.0.1", "127.0.0.1", "b")
 
 
-class LoneKeeper(Keeper):
-    """A keeper without a network, whose guests have no zygote."""
+class LoneDaemon(HostDaemon):
+    """A daemon without a network, whose guests have no zygote."""
 
     def __init__(self) -> None:
-        self._offer = Offer("b", [], b"", REACH)
-        self._loop = EventLoop()
-        self._resources = Resources(TOTAL, Devices(["0", "1"]), Cores(range(8)))
-        self._reaper: Any = None
+        self.offer = Offer("b", [], b"", REACH)
+        self.loop = EventLoop()
+        self.resources = Resources(TOTAL, Devices(["0", "1"]), Cores(range(8)))
+        self.reaper: Any = None
         self._membership: Any = SimpleNamespace(changed=lambda: None)
         self._stop = lambda: None
         self._guests = set()
-        self._untidy = []
 
     def accept(self) -> Home:
         """A home has opened a channel."""
@@ -56,7 +55,7 @@ class LoneKeeper(Keeper):
     def close(self) -> None:
         for guest in list(self._guests):
             guest.close()
-        self._loop._selector.close()
+        self.loop._selector.close()
 
 
 class Home:
@@ -148,31 +147,31 @@ class NoSite:
 
 
 @pytest.fixture
-def lone_keepers(
+def lone_daemons(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Callable[[], LoneKeeper]]:
+) -> Iterator[Callable[[], LoneDaemon]]:
     monkeypatch.setattr(guests, "Nursery", Nursery)
     monkeypatch.setattr(guests, "Site", NoSite)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    made: list[LoneKeeper] = []
+    made: list[LoneDaemon] = []
 
-    def make() -> LoneKeeper:
-        made.append(LoneKeeper())
+    def make() -> LoneDaemon:
+        made.append(LoneDaemon())
         return made[-1]
 
     yield make
-    for keeper in made:
-        keeper.close()
+    for daemon in made:
+        daemon.close()
 
 
 @pytest.fixture
-def keeper(lone_keepers: Callable[[], LoneKeeper]) -> LoneKeeper:
-    return lone_keepers()
+def daemon(lone_daemons: Callable[[], LoneDaemon]) -> LoneDaemon:
+    return lone_daemons()
 
 
-def test_a_session_that_returns_keeps_what_it_reserves_then(keeper: LoneKeeper) -> None:
+def test_a_session_that_returns_keeps_what_it_reserves_then(daemon: LoneDaemon) -> None:
     """The agent stood still: its first guest of the session is there still."""
-    first, second, other = keeper.accept(), keeper.accept(), keeper.accept()
+    first, second, other = daemon.accept(), daemon.accept(), daemon.accept()
     first.opens("one")
     first.starts(1, Amount(8.0, 2.0))
     other.opens("other")
@@ -181,9 +180,9 @@ def test_a_session_that_returns_keeps_what_it_reserves_then(keeper: LoneKeeper) 
     second.starts(1, Amount(8.0, 2.0))
 
     assert not first.is_open and second.is_open and other.is_open
-    assert keeper._resources.reserved() == Amount(8.0, 2.0)
+    assert daemon.resources.reserved() == Amount(8.0, 2.0)
     first.is_lost()
-    assert keeper._resources.reserved() == Amount(8.0, 2.0)
+    assert daemon.resources.reserved() == Amount(8.0, 2.0)
     other.starts(1, Amount(1.0))
     assert other.heard(Denied, 1)
 
@@ -197,19 +196,19 @@ def needs_of(rng: random.Random) -> Amount:
 
 
 def test_random_guests_give_back_what_they_have_reserved_and_nothing_else(
-    lone_keepers: Callable[[], LoneKeeper],
+    lone_daemons: Callable[[], LoneDaemon],
 ) -> None:
     for seed in range(40):
-        come_and_go(lone_keepers(), random.Random(seed))
+        come_and_go(lone_daemons(), random.Random(seed))
 
 
-def come_and_go(keeper: LoneKeeper, rng: random.Random) -> None:
-    account, most = keeper._resources, 0
+def come_and_go(daemon: LoneDaemon, rng: random.Random) -> None:
+    account, most = daemon.resources, 0
     homes: list[Home] = []
     for _ in range(150):
         step = rng.random()
         if step < 0.15 or not homes:
-            homes.append(keeper.accept())
+            homes.append(daemon.accept())
             homes[-1].opens(f"session {rng.randrange(4)}")
         home = rng.choice(homes)
         if step < 0.6:

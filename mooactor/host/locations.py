@@ -38,7 +38,7 @@ class _Place(NamedTuple):
     line: Line
 
 
-class Whereabouts:
+class Locations:
     """Of all processes of a session, the driver included."""
 
     def __init__(self, home: Home) -> None:

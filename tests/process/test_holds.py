@@ -23,7 +23,7 @@ from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.holds import Claims, Hold, claimed
 from mooactor.process.objects.table import ObjectTable
 
-SEEDS = [int(s) for s in os.environ.get("MOOACTOR_SEEDS", "").split()] or range(30)
+SEEDS = [int(s) for s in os.environ.get("MOOACTOR_SEEDS", "").split()] or range(40)
 PROCESSES = [(number + 1) << 16 for number in range(5)]
 STEPS = 400
 LATEST_S = ARRIVED_S - 1.0

@@ -58,8 +58,7 @@ from mooactor.rl import State, Unroll, Weights
 REPORT_PERIOD_S = 1.0
 DETERMINISTIC_UPDATES = 10  # per report, where the clock must not decide
 BEHIND_LEARNERS = 10  # how much nicer actors are than the program
-MOST_PARTS = 16  # of an update, from one learner
-LEARNER_RESTART = moo.Restart(max=20, within=600)
+RESTART = moo.Restart(max=20, within=600)  # of a learner
 SUMMED = ("loss", "policy_loss", "value_loss")  # columns: over all learners
 AVERAGED = (
     *("loss_mean", "policy_loss_mean", "value_loss_mean", "entropy"),
@@ -173,15 +172,12 @@ def make_plan(config: Config, hosts: Sequence[dict[str, Any]] = ()) -> Plan:
     layout = impala.choose_layout(
         config.layout, config.batch, config.supply, hosts=hosts
     )
-    if config.ceiling and layout.actor_hosts:
-        raise impala.SettingsError(
-            "--ceiling measures one machine; leave --connect out"
-        )
+    if config.ceiling and layout.hosts:
+        raise impala.SettingsError("--ceiling measures one machine, not a cluster")
     virtual = config.virtual_batch_size or config.batch
-    if virtual % config.batch or virtual > MOST_PARTS * layout.local_batch:
+    if virtual % config.batch:
         raise impala.SettingsError(
-            f"--virtual-batch-size {virtual}: it must be a multiple of --batch, and at "
-            f"most {MOST_PARTS} times a learner's part of that, {layout.local_batch}"
+            f"--virtual-batch-size {virtual}: it must be a multiple of --batch"
         )
     spaces = config.environment.spaces()
     optimizer = config.optimizer
@@ -344,7 +340,7 @@ class Learner:
         self.optimizer = plan.make_optimizer(self.network)
         self.publisher = rl.Publisher(self.network, supply)
         max_lag = plan.config.supply.max_lag
-        self.batcher = rl.Batcher(supply, index, plan.layout.local_batch, max_lag)
+        self.batcher = rl.Batcher(supply, index, plan.config.batch, max_lag)
         self.finite = True  # all gradients so far
         self.version = self.steps = 0
         self.meter = rl.Meter()
@@ -360,6 +356,7 @@ class Learner:
                 *(self.network, self.optimizer),
                 batch=self.plan.update,
                 exact=True,
+                max_staleness=2,  # a rest that fits no batch of those that are left
                 version=self.version,
                 before_update=self._finish_gradient,
                 get_state=lambda: self.steps,
@@ -384,6 +381,7 @@ class Learner:
             raise impala.AllLearnersLost(since)
         while self.version < until:
             began, waited_s = time.perf_counter(), group.statistics()["waited_s"]
+            self.batcher.batch = impala.share(self.plan.config.batch, group.size)
             batch = self.batcher.next_batch(self.version, self.device)
             taken = time.perf_counter()
             facts = dict[str, Tensor | float](self.learn(batch))
@@ -478,11 +476,9 @@ class Learner:
         self.batcher.load(games)
 
 
-def lone_learner(plan: Plan) -> Learner:
+def lone_learner(plan: Plan, batch: int) -> Learner:
     """A learner for measurements, which is alone in its group."""
-    config = replace(
-        plan.config, batch=plan.layout.local_batch, virtual_batch_size=None
-    )
+    config = replace(plan.config, batch=batch, virtual_batch_size=None)
     layout, name = replace(plan.layout, learners=1), f"{plan.name}-{os.getpid()}"
     return Learner(replace(plan, config=config, layout=layout, name=name), 0)
 
@@ -498,14 +494,11 @@ def start_actor(plan: Plan, index: int, host: str, supply: rl.Supply) -> Actor:
     return placed.spawn(plan, index, supply)
 
 
-def add_actors(plan: Plan, supply: rl.Supply, newcomers: impala.Newcomers) -> None:
-    """Have hosts that have joined the cluster take part in the run."""
-    added = []
-    for index, host in newcomers.look(moo.hosts()):
-        with contextlib.suppress(moo.PlacementError):  # it has left again
-            added.append(start_actor(plan, index, host, supply))
-    if added:
-        supply.add.remote(added).get()
+def start_learner(plan: Plan, index: int, host: str, supply: rl.Supply) -> Learner:
+    """The same for a learner."""
+    name, gpus = f"{plan.name}-learner-{index}", int(plan.layout.device == "cuda")
+    placed = moo.on(Learner, name=name, host=host, num_gpus=gpus, restart=RESTART)
+    return placed.spawn(plan, index, supply)
 
 
 def start_workers(
@@ -516,20 +509,13 @@ def start_workers(
     With ``saved``, a checkpoint, they go on from it.
     """
     layout, in_order = plan.layout, plan.config.supply.deterministic
-    many = bool(layout.actor_hosts)
     supply = moo.on(rl.Supply, name=f"{plan.name}-supply", host=layout.home).spawn(
-        layout.in_flight, layout.learners, in_order, many
+        layout.in_flight, layout.learners, in_order, bool(layout.hosts)
     )
-    actors, learners = [], []
-    for index, host in enumerate(layout.actor_hosts or [""] * layout.actors):
-        actors.append(start_actor(plan, index, host, supply))
-    gpus = 1 if layout.device == "cuda" else 0
-    for index, host in enumerate(layout.learner_hosts or [""] * layout.learners):
-        name = f"{plan.name}-learner-{index}"
-        placed = moo.on(
-            Learner, name=name, host=host, num_gpus=gpus, restart=LEARNER_RESTART
-        )
-        learners.append(placed.spawn(plan, index, supply))
+    places = enumerate(layout.actor_hosts)
+    actors = [start_actor(plan, index, host, supply) for index, host in places]
+    places = enumerate(layout.learner_hosts)
+    learners = [start_learner(plan, index, host, supply) for index, host in places]
     version, lanes = 0, None
     if saved is not None:
         version = saved["learner"]["version"]
@@ -555,7 +541,7 @@ def train(
     log = impala.RunLog(run.directory, env.env, from_step=from_step)
     supply, actors, learners = start_workers(plan, run.saved)
     crew = impala.Crew(learners, run.saved["learner"]["version"] if run.saved else 0)
-    newcomers = plan.layout.newcomers()
+    more_learners, more_actors = plan.layout.newcomers()
     progress = impala.Progress(env.frames_per_step, SUMMED, AVERAGED, run.saved)
     pace = impala.Pace(
         REPORT_PERIOD_S, always=DETERMINISTIC_UPDATES if in_order else None
@@ -568,6 +554,19 @@ def train(
             games = impala.games_under_way(supply, actors, learners)
         run.save({"learner": learner, **progress.state(), "games_under_way": games})
 
+    def add_workers() -> None:
+        """Have hosts that have joined the cluster take part in the run."""
+        hosts, actors = moo.hosts(), list[Actor]()
+        unless_gone = contextlib.suppress(moo.PlacementError)
+        for index, host in more_learners.look(hosts):
+            with unless_gone:
+                crew.add(start_learner(plan, index, host, supply))
+        for index, host in more_actors.look(hosts):
+            with unless_gone:
+                actors.append(start_actor(plan, index, host, supply))
+        if actors:
+            supply.add.remote(actors).get()
+
     def report(row: impala.Row | None) -> None:
         """Write and draw a row, if there is one."""
         if row is not None:
@@ -579,8 +578,8 @@ def train(
         while progress.steps < config.total_steps and not interrupted.is_set():
             left = -(-(config.total_steps - progress.steps) // update_steps)
             crew.train(min(pace.updates, left))
-            if plan.layout.grows:
-                add_actors(plan, supply, newcomers)
+            if plan.layout.hosts:
+                add_workers()
             report(row)
             row = progress.add(crew.reports())
             pace.adapt(progress.period_s)
@@ -635,9 +634,10 @@ def train_and_tell(plan: Plan, run: impala.Run) -> Weights:
     config, env = plan.config, plan.config.environment
     ceiling = None
     if config.ceiling:
+        share = impala.share(config.batch, plan.layout.learners)
         ceiling = impala.measure_ceiling(
-            *(partial(Actor, plan, 0), partial(lone_learner, plan)),
-            *(plan.layout.local_batch, plan.layout.cores),
+            *(partial(Actor, plan, 0), partial(lone_learner, plan, share)),
+            *(share, plan.layout.cores),
         )
         print(ceiling, flush=True)
     with (

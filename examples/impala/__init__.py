@@ -23,6 +23,7 @@ from impala.layout import LayoutSettings as LayoutSettings
 from impala.layout import Newcomers as Newcomers
 from impala.layout import choose_layout as choose_layout
 from impala.layout import session as session
+from impala.layout import share as share
 from impala.progress import LearnerReport as LearnerReport
 from impala.progress import Pace as Pace
 from impala.progress import Progress as Progress

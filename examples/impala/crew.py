@@ -56,6 +56,10 @@ class Crew:
         self._present: list[int] = []
         self.version = self._until = version
 
+    def add(self, learner: Learns) -> None:
+        """Have one more, which gets its state as those that are started again do."""
+        self._learners[max(self._learners) + 1] = learner
+
     def train(self, updates: int) -> None:
         """Have them make so many updates; `reports` waits for that."""
         self._until = self.version + updates

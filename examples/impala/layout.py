@@ -7,13 +7,14 @@ Several hosts get as many actors as one machine with all their cores. The supply
 the driver's host, and so are the learners, which share memory there, unless a number of
 learners is asked for: those are spread over the hosts. Each actor and each learner is
 on one host for the whole run: when that host is lost, they wait until it is back, and
-the others go on. A host that joins later gets actors, too: see `Newcomers`.
+the others go on. A host that joins later gets actors, too, and a learner if a number of
+them is asked for: see `Newcomers`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -44,7 +45,8 @@ class LayoutSettings:
     """Processes that step environments. Default: one per core, of all hosts, at most as
     many as unrolls may be in flight; hosts that join during the run get theirs, too."""
     learners: Annotated[int | None, Within(1)] = None
-    """Processes that learn and average gradients, spread over the hosts. Default: on
+    """Processes that learn and average gradients, spread over the hosts; a host that
+    joins during the run gets one more, up to one per unroll of the batch. Default: on
     the driver's host one per GPU, or without GPU one per four cores, at most one per
     two unrolls of the batch. With GPUs each learner has one of its own."""
     envs_per_actor: Annotated[int | None, Within(1)] = None
@@ -59,12 +61,10 @@ class Layout:
     """The processes of a run, all numbers decided.
 
     Attributes:
-      local_batch: unrolls in each contribution of a learner to an update.
       in_flight: calls to actors whose unrolls no learner has taken yet, at most.
-      home: the host of the driver and of the supply; empty on one machine.
-      learner_hosts: the host of each learner; empty on one machine.
-      actor_hosts: the host of each actor; empty on one machine.
-      grows: whether hosts that join during the run get actors.
+      hosts: all of them, the driver's first; empty on one machine.
+      learner_hosts, actor_hosts: the host of each; no name on one machine.
+      most_learners, most_actors: with those that hosts bring that join during the run.
     """
 
     cores: int
@@ -72,18 +72,29 @@ class Layout:
     learners: int
     envs_per_actor: int
     device: Literal["cpu", "cuda"]
-    local_batch: int
     in_flight: int
-    home: str = ""
-    learner_hosts: tuple[str, ...] = ()
-    actor_hosts: tuple[str, ...] = ()
-    grows: bool = False
+    hosts: tuple[str, ...]
+    learner_hosts: tuple[str, ...]
+    actor_hosts: tuple[str, ...]
+    most_learners: int
+    most_actors: int
 
-    def newcomers(self) -> Newcomers:
-        """For hosts that join: they share the unrolls that may be in flight."""
-        known = {self.home, *self.actor_hosts}
-        most = self.in_flight if self.grows else 0
-        return Newcomers(known, self.actors, most)
+    @property
+    def home(self) -> str:
+        """The host of the driver and of the supply; empty on one machine."""
+        return self.hosts[0] if self.hosts else ""
+
+    def newcomers(self) -> tuple[Newcomers, Newcomers]:
+        """The learners and the actors that come with hosts."""
+        return (
+            Newcomers(self.hosts, self._learners_on, self.learners, self.most_learners),
+            Newcomers(
+                self.hosts, lambda row: int(row["cpus"]), self.actors, self.most_actors
+            ),
+        )
+
+    def _learners_on(self, row: HostRow) -> int:
+        return int(row["gpus"] if self.device == "cuda" else row["cpus"] >= 1)
 
     def decided(self) -> dict[str, int]:
         """The numbers that `LayoutSettings` may leave open, by their names there."""
@@ -91,8 +102,8 @@ class Layout:
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
-        hosts = len({self.home, *self.actor_hosts, *self.learner_hosts})
-        where = f" on {hosts} host{'s' * (hosts > 1)}" if self.actor_hosts else ""
+        hosts = len(self.hosts)
+        where = f" on {hosts} host{'s' * (hosts > 1)}" if hosts else ""
         return (
             f"{self.cores} cores{where}: {self.actors} actors of {self.envs_per_actor} "
             f"environments, {self.learners} learners on {self.device}"
@@ -166,7 +177,8 @@ def choose_layout(
         raise SettingsError(
             f"--deterministic: {learners} learners need at least as many actors"
         )
-    learner_hosts: tuple[str, ...] = ()
+    names = tuple(str(row["name"]) for row in hosts) if many else ()
+    learner_hosts = (names[0] if many else "",) * learners
     if many and settings.learners:
         # On the CPU each host has one before any has two: then the loss of a host
         # leaves the others with the weights.
@@ -174,21 +186,28 @@ def choose_layout(
             hosts if gpus else [{**row, "cpus": int(row["cpus"] > 0)} for row in hosts]
         )
         learner_hosts = spread(each, learners, "gpus" if gpus else "cpus")
-    elif many:
-        learner_hosts = (str(hosts[0]["name"]),) * learners
+    grows = many and not supply.deterministic
     return Layout(
         cores=cores,
         actors=actors,
         learners=learners,
         envs_per_actor=environments,
         device="cuda" if gpus else "cpu",
-        local_batch=_divisor(batch, batch // learners),
         in_flight=most // environments,
-        home=str(hosts[0]["name"]) if many else "",
+        hosts=names,
         learner_hosts=learner_hosts,
-        actor_hosts=spread(hosts, actors) if many else (),
-        grows=many and settings.actors is None and not supply.deterministic,
+        actor_hosts=spread(hosts, actors) if many else ("",) * actors,
+        most_learners=batch if grows and settings.learners else 0,
+        most_actors=most // environments if grows and settings.actors is None else 0,
     )
+
+
+def share(batch: int, learners: int) -> int:
+    """The unrolls that each of so many learners contributes to each ``batch``.
+
+    It divides the batch, so contributions of some learners always add up to it.
+    """
+    return _divisor(batch, max(1, batch // learners))
 
 
 def _divisor(number: int, most: int) -> int:
@@ -245,30 +264,38 @@ def spread(
 
 
 class Newcomers:
-    """Hosts that join during a run, and the actors that they get: one per CPU, as long
-    as all of the run together are at most ``most``.
+    """Processes of a kind that come with hosts that join during a run.
 
     Args:
-      known: the hosts that have their actors already.
-      actors: the number of these.
+      known: the hosts that have theirs already.
+      on_host: how many a host gets, as long as there are not too many.
+      there: the number of all of them so far.
+      most: the number of all of them, at most.
     """
 
-    def __init__(self, known: Iterable[str], actors: int, most: int) -> None:
+    def __init__(
+        self,
+        known: Iterable[str],
+        on_host: Callable[[HostRow], int],
+        there: int,
+        most: int,
+    ) -> None:
         self._known = set(known)
-        self._next, self._most = actors, most
+        self._on_host = on_host
+        self._next, self._most = there, most
 
     def look(self, rows: Sequence[HostRow]) -> list[tuple[int, str]]:
-        """The number and the host of each actor to be added now.
+        """The number and the host of each process to be added now.
 
         ``rows`` are those of `moo.hosts`. The caller starts them all.
         """
         found = []
         for row in rows:
-            name, cpus = str(row["name"]), int(row["cpus"])
-            if cpus < 1 or name in self._known:
+            name, wanted = str(row["name"]), self._on_host(row)
+            if wanted < 1 or name in self._known:
                 continue
             self._known.add(name)
-            for _ in range(min(cpus, self._most - self._next)):
+            for _ in range(min(wanted, self._most - self._next)):
                 found.append((self._next, name))
                 self._next += 1
         return found

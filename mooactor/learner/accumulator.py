@@ -16,8 +16,9 @@ and every member makes the same step of its optimizer with their mean over all s
   while the others train: they take part in rounds, contribute nothing, keep the
   gradients that were reduced meanwhile, and make these steps once they have the
   snapshot. When a group begins, there is nothing to train meanwhile, and they wait.
-- Every `check_every` versions the members compare a hash of each tensor. Those that are
-  outvoted are named in a warning, and get these tensors from the majority.
+- Every `check_every` versions, and after the members have changed, they compare a hash
+  of each tensor, as soon as nobody fetches a snapshot. Those that are outvoted are
+  named in a warning, and get these tensors from the majority.
 
 A round is one state machine, `_round`, that yields operations to wait for. `for`,
 `async for` and `poll` differ in how they wait.
@@ -167,7 +168,8 @@ class Accumulator:
           max_staleness: contributions whose parameters are more versions behind are
             dropped; None: none is.
           check_every: versions between two comparisons of the members' states. There is
-            none while a member fetches the state.
+            one after each change of the members, too, and none while a member fetches
+            the state.
           version: of `model` and `optimizer`: the number of updates in a checkpoint.
           before_update: called on each member when the parameters have the mean
             gradients, before the optimizer's step: to clip them, or to schedule rates.
@@ -201,6 +203,8 @@ class Accumulator:
         self._arriving: _Arrival | None = None
         self._offer: Ref[Any] | None = None  # until all others have it
         self._fetching = 0  # members without it, as of the last round
+        self._check_is_due = False  # of the states; all members see it alike
+        self._has_more = False  # contributions, perhaps, for one more update at once
         self._counts: Counter[str] = Counter()
         self._running: tuple[_Round, Work[Any] | _Arrival] | None = None
         self._has_begun = False
@@ -309,7 +313,8 @@ class Accumulator:
                 f"exactly {self.batch}: give smaller ones, or exact=False"
             )
         last = self._pending[-1] if self._pending else None
-        if last is None or self.exact or last.version != version:
+        is_apart = self.exact and not self._joins(last, count)
+        if last is None or is_apart or last.version != version:
             last = _Contribution(0, version, self._zeros())
             self._pending.append(last)
         for numbers, flat in zip(self._kinds.values(), last.sums, strict=True):
@@ -324,6 +329,12 @@ class Accumulator:
         self._counts["contributions"] += 1
         for parameter in self._trained:
             parameter.grad = None
+
+    def _joins(self, last: _Contribution | None, count: int) -> bool:
+        """Whether a contribution becomes part of the last one, as no round could choose
+        it: otherwise a batch of very many small ones would never be complete."""
+        fits = last is not None and last.samples + count <= self.batch
+        return fits and len(self._pending) >= _CHOICE
 
     def _drop_stale(self) -> None:
         if self.max_staleness is None:
@@ -347,18 +358,17 @@ class Accumulator:
 
     def _round(self) -> _Round:
         self._counts["rounds"] += 1
-        self._drop_stale()
-        before = self.version
-        while True:
+        more = True
+        while more:
+            before = self.version
+            self._drop_stale()
             try:
                 yield from self._attempt()
-                break
+                more = self._has_more
             except PeerLost:
                 self._counts["lost"] += 1
-                yield from self._compare_versions()
-                if self.version != before:
-                    break  # the update was made; what failed came after it
-        yield from self._compare_versions()
+                more = self.version == before  # else what failed came after the update
+            yield from self._compare_versions()
 
     def _attempt(self) -> _Round:
         chosen = yield from self._choose()
@@ -380,8 +390,9 @@ class Accumulator:
                     kept = [flat.clone() for flat in self._results]
                     self._arriving.kept.append(kept)
                 self.version += 1
-            # Not while a member lacks the state: the optimizer's is of unknown size.
-            if self.version % self.check_every == 0 and not self._fetching:
+            self._check_is_due |= self.version % self.check_every == 0
+            if self._check_is_due and not self._fetching:
+                self._check_is_due = False
                 yield from self._compare_states()
         arriving = self._arriving
         if arriving is not None and arriving.is_due():
@@ -403,13 +414,16 @@ class Accumulator:
             enough = int(result[2]) >= self.batch
             return list(range(len(counts))) if enough else None
         row = torch.zeros(_CHOICE + 2, dtype=torch.int64)
-        row[: len(counts)] = torch.tensor(counts[:_CHOICE], dtype=torch.int64)
+        for place, count in enumerate(counts[:_CHOICE]):
+            row[place] = count
         row[_CHOICE:] = torch.tensor(arrives)
         work = self.group.all_gather(row)
         yield work
         rows = work.result().tolist()
         self._keep_offer(*(sum(row[_CHOICE + i] for row in rows) for i in (0, 1)))
-        picked = _subset([row[i] for i in range(_CHOICE) for row in rows], self.batch)
+        offered = [row[i] for i in range(_CHOICE) for row in rows]
+        picked = _subset(offered, self.batch)
+        self._has_more = picked is not None and sum(offered) >= 2 * self.batch
         if picked is None:
             return None
         size, rank = len(rows), self.group.rank
@@ -453,23 +467,28 @@ class Accumulator:
                         "state any more: start from a checkpoint"
                     )
                 if (newest != -oldest or news) and self.group.size > 1:
-                    rank = self.group.rank if has == newest else 1 << 30
-                    giver = torch.tensor([rank])
-                    yield self.group.allreduce(giver, "min")
+                    giver = yield from self._first(has == newest)
                     if self.group.epoch != epoch:
-                        continue  # these are ranks no more
+                        continue  # it may be the rank of another one now
                     yield from self._share_state(
-                        int(giver), has < newest, newest, bool(trained)
+                        giver, has < newest, newest, bool(trained)
                     )
             except PeerLost:
                 self._counts["lost"] += 1
             else:
                 self._epoch, self._is_new = epoch, False
+                self._check_is_due = True
+
+    def _first(self, is_one: bool) -> Generator[Any, None, int]:
+        """The lowest rank of those that say yes."""
+        rank = torch.tensor([self.group.rank if is_one else 1 << 30])
+        yield self.group.allreduce(rank, "min")
+        return int(rank)
 
     def _share_state(
         self, giver: int, behind: bool, newest: int, trained: bool
     ) -> _Round:
-        """The first member that has the newest version offers it to the others.
+        """A member that has the newest version offers it to the others.
 
         Args:
           giver: its rank.

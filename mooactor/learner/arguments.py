@@ -10,7 +10,7 @@ reduced, not each other's tensors.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mooactor.learner.kinds import is_array, is_torch
@@ -34,6 +34,11 @@ def listed(tensors: Any) -> list[Any]:
         "expected an array, a tensor, or a list or dict of them, "
         f"not {type(tensors).__name__}"
     )
+
+
+def reusable(tensors: Any) -> Any:
+    """The same argument; of an iterator, which can be read only once, a list."""
+    return list(tensors) if isinstance(tensors, Iterator) else tensors
 
 
 def label(tensors: Any, index: int) -> str:

@@ -43,7 +43,7 @@ class Batcher:
     Args:
       supply: the supply to ask. None: there are only the ``pieces``.
       learner: its number, for `Supply.take`.
-      batch: environments B in each batch.
+      batch: environments B in each batch, which may change between two of them.
 
     Attributes:
       pieces: unrolls taken and not used yet, oldest first.
@@ -56,7 +56,7 @@ class Batcher:
     ) -> None:
         self._supply = supply
         self._learner = learner
-        self._batch = batch
+        self.batch = batch
         self._max_lag = max_lag
         self._buffer = UnrollBuffer()
         self._lost_calls = 0
@@ -73,7 +73,7 @@ class Batcher:
         ``version`` is that of the learner, from which lag is counted. The batch is
         valid until the next call; see `UnrollBuffer`.
         """
-        wanted = self._batch
+        wanted = self.batch
         taken: list[Unroll] = []
         while wanted:
             if not self.pieces:

@@ -33,7 +33,7 @@ def environment(made: Cluster) -> dict[str, str]:
 
 class Newcomer(Display):
     """Has host c join in the middle of a run, and ends the run once the actors there
-    have played."""
+    have played, and the learner there learns with the other."""
 
     def __init__(self, made: Cluster, interrupted: threading.Event) -> None:
         super().__init__("newcomer", 1)
@@ -56,14 +56,15 @@ class Newcomer(Display):
             if process not in self.began:
                 self.began[process] = process.used_s()
         used = [process.used_s() - begun for process, begun in self.began.items()]
-        if len(used) == 2 and min(used) > 0.5:
+        if len(used) == 2 and min(used) > 0.5 and row["learners"] == 2:
             assert {host: len(pids("Actor", host)) for host in "ab"} == COUNTS
+            assert [len(pids("Learner", host)) for host in "abc"] == [1, 0, 1]
             self.interrupted.set()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_host_that_joins_during_training_gets_its_share_of_actors(
+def test_a_host_that_joins_during_training_gets_its_share_of_actors_and_a_learner(
     impala: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with network("bca") as net:
@@ -88,6 +89,8 @@ def test_a_host_that_joins_during_training_gets_its_share_of_actors(
     assert interrupted.is_set()
     steps = [row["step"] for row in display.rows]
     assert steps == sorted(set(steps))
+    learner = load_checkpoint(tmp_path)["learner"]  # the batch is that of one learner
+    assert learner["steps"] == learner["version"] * config.batch * config.unroll
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from impala import (
     SettingsError,
     SupplySettings,
     choose_layout,
+    share,
 )
 from impala.layout import spread
 
@@ -25,7 +26,8 @@ FLOW = SupplySettings()
 def test_what_is_learned_is_the_same_on_any_number_of_cores() -> None:
     for cores, batch in itertools.product([1, 2, 3, 12, 16, 64, 256], [8, 32]):
         layout = choose_layout(LayoutSettings(), batch, FLOW, cores=cores, gpus=0)
-        assert layout.learners * layout.local_batch == batch  # no round without update
+        part = share(batch, layout.learners)
+        assert layout.learners * part == batch  # no round without update
         assert layout.in_flight * layout.envs_per_actor <= FLOW.lag * batch
         assert layout.actors == min(cores, FLOW.lag * batch)
         assert layout.in_flight >= layout.actors  # all of them have work
@@ -58,7 +60,7 @@ def test_several_hosts_have_the_actors_of_one_machine_with_all_their_cores() -> 
     layout = choose_layout(LayoutSettings(), 8, FLOW, cores=4, gpus=0, hosts=hosts)
     alone = choose_layout(LayoutSettings(learners=1), 8, FLOW, cores=32, gpus=0)
     assert layout.decided() == alone.decided()  # as many learners as the driver's allow
-    assert (layout.home, set(layout.learner_hosts)) == ("b", {"b"})
+    assert (layout.hosts, set(layout.learner_hosts)) == (("b", "a", "c"), {"b"})
     assert Counter(layout.actor_hosts) == {"b": 4, "a": 16, "c": 12}
     assert [layout.actor_hosts[actor] for actor in (0, 4, 31)] == ["b", "a", "c"]
     assert str(layout).startswith("32 cores on 3 hosts: 32 actors of 1 environments")
@@ -66,7 +68,7 @@ def test_several_hosts_have_the_actors_of_one_machine_with_all_their_cores() -> 
 
 def test_learners_that_are_asked_for_are_spread_over_the_hosts() -> None:
     hosts = [host("b", 2, 1), host("a", 2, 0), host("c", 2, 4)]
-    for asked, gpus, expected, local_batch in (
+    for asked, gpus, expected, part in (
         ({"learners": 3, "device": "cpu"}, 0, ("b", "a", "c"), 2),
         ({"learners": 4, "device": "cpu"}, 0, ("b", "b", "a", "c"), 2),
         ({"learners": 5}, 1, ("b", "c", "c", "c", "c"), 1),
@@ -75,7 +77,7 @@ def test_learners_that_are_asked_for_are_spread_over_the_hosts() -> None:
         settings = LayoutSettings(**asked)  # type: ignore[arg-type]
         layout = choose_layout(settings, 8, FLOW, cores=2, gpus=gpus, hosts=hosts)
         assert layout.learner_hosts == expected
-        assert (layout.home, layout.local_batch) == ("b", local_batch)
+        assert (layout.hosts[0], share(8, layout.learners)) == ("b", part)
 
 
 def test_actors_go_where_each_has_most_cores() -> None:
@@ -121,7 +123,7 @@ def test_what_does_not_go_together_is_refused_in_a_sentence(
 
 
 def test_a_host_that_joins_gets_an_actor_for_each_cpu_once() -> None:
-    newcomers = Newcomers({"a"}, actors=4, most=9)
+    newcomers = Newcomers({"a"}, lambda row: int(row["cpus"]), there=4, most=9)
     rows = [host("a", 4), host("b", 3), host("c", 0)]
     assert newcomers.look(rows) == [(4, "b"), (5, "b"), (6, "b")]
     assert newcomers.look(rows) == []
@@ -130,25 +132,29 @@ def test_a_host_that_joins_gets_an_actor_for_each_cpu_once() -> None:
     assert newcomers.look([*rows, host("d", 1)]) == []
 
 
-def test_the_actors_grow_unless_their_number_is_given_or_the_order() -> None:
-    hosts = [host("a", 4), host("b", 4)]
-
-    def grows(supply: SupplySettings = FLOW, **settings: Any) -> bool:
+def test_a_host_that_joins_gets_actors_and_learners_as_the_settings_say() -> None:
+    def added(supply: SupplySettings = FLOW, gpus: int = 0, **settings: Any) -> Any:
+        hosts = [host("a", 4, gpus), host("b", 4, gpus)]
         chosen = LayoutSettings(**settings)
-        found = choose_layout(chosen, 8, supply, cores=4, gpus=0, hosts=hosts)
-        return bool(found.newcomers().look([host("c", 1)])) and found.grows
+        found = choose_layout(chosen, 8, supply, cores=4, gpus=gpus, hosts=hosts)
+        rows = [*hosts, host("c", 3, 2 * gpus), host("d", 1)]
+        learners, actors = (kind.look(rows) for kind in found.newcomers())
+        return [name for _, name in learners], [name for _, name in actors]
 
-    assert grows()
-    assert not grows(actors=2)
-    assert not grows(replace(FLOW, deterministic=True))
+    assert added() == ([], ["c", "c", "c", "d"])
+    assert added(actors=2) == ([], [])
+    assert added(actors=2, learners=1) == (["c", "d"], [])  # b chose to have none
+    assert added(actors=2, learners=7) == (["c"], [])  # one for each of 8 unrolls
+    assert added(actors=2, learners=1, gpus=1) == (["c", "c"], [])
+    assert added(replace(FLOW, deterministic=True), learners=2) == ([], [])
 
 
 def test_one_host_of_a_cluster_is_as_one_machine_unless_others_may_join() -> None:
     one = {"cores": 2, "gpus": 0, "hosts": [host("a", 2)]}
     layout = choose_layout(LayoutSettings(), 8, FLOW, **one)
     assert layout == choose_layout(LayoutSettings(), 8, FLOW, cores=2, gpus=0)
-    assert not (layout.home or layout.actor_hosts or layout.learner_hosts)
+    assert not (layout.hosts or any(layout.actor_hosts + layout.learner_hosts))
     joined = LayoutSettings(connect="tcp://a:4431")
     layout = choose_layout(joined, 8, FLOW, **one)
-    assert (layout.actor_hosts, layout.home) == (("a", "a"), "a")
+    assert (layout.actor_hosts, layout.hosts) == (("a", "a"), ("a",))
     assert str(layout).startswith("2 cores on 1 host: 2 actors")

@@ -109,8 +109,8 @@ class Bucket:
         self.work.start()
 
     def _rounded(self, error: Tensor) -> Tensor:
-        """What is sent. Error feedback: Seide et al. 2014, "1-Bit Stochastic Gradient
-        Descent"."""
+        """The bytes to send. Error feedback: Seide et al. 2014, "1-Bit Stochastic
+        Gradient Descent"."""
         assert self.flat is not None
         sent = self.flat.add_(error).to(self.result.dtype)
         torch.sub(self.flat, sent, out=error)

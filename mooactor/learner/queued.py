@@ -105,6 +105,10 @@ class Queued:
                         f"copied: wait for {entry.label} first"
                     )
 
+    def start(self) -> None:
+        """See `SharedGroup.start`."""
+        self.member.start()
+
     def bring(self, entry: Entry) -> None:
         """Bring the results of an operation that has ended to their place.
 

@@ -123,7 +123,8 @@ def main(ranks: int = 2, steps: int = 10, rounds: int = 5) -> None:
                         found.extend(map(max, zip(*rows, strict=True)))
             ms = {kind: 1e3 * statistics.median(t) for kind, t in times.items()}
             print(
-                f"wrap.step, {ranks} processes, {module.__name__}: {ms['wrap']:.1f} ms;",
+                f"wrap.step, {ranks} processes, {module.__name__}:",
+                f"{ms['wrap']:.1f} ms;",
                 f"DDP over gloo {ms['ddp']:.1f} ms ({ms['ddp'] / ms['wrap']:.2f} x);",
                 f"without averaging {ms['alone']:.1f} ms",
                 flush=True,

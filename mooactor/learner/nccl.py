@@ -400,8 +400,9 @@ class Executor:
                 "several GPUs, and arrays, in operations of their own"
             )
         self._calls.put(made)
-        how = cast(Any, made), made.result, cast(Any, self), self._group._pid
-        return Work(self._group.name, made.label, *how)
+        group = self._group
+        how = cast(Any, made), made.result, self, group._pid
+        return Work(group.name, made.label, *how)
 
     def start(self) -> None:
         self.member.describe()  # raises if this process has left

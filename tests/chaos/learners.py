@@ -103,7 +103,7 @@ class _Loop:
                     group.leave()
 
     def _prepare(self) -> None:
-        """What takes a while, and so comes before others wait for this member."""
+        """Work that takes a while, and so comes before others wait for this member."""
 
     def _join(self) -> None:
         self.note("joining")

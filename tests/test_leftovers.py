@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import eventually
 from tests.process.programs import write
-from tests.processes import VARIABLE, Process, Run
+from tests.processes import VARIABLE, Process
 
 ROOT = Path(__file__).parents[1]
 
@@ -129,17 +129,3 @@ def test_what_a_test_started_dies_when_the_run_is_killed(
     run.process.send_signal(how)
     assert "ending what they left" in run.end()
     assert dead(left)
-
-
-def test_a_fork_is_found_that_was_seen_before_it_said_whose_it_is() -> None:
-    sleep = ["sleep", "600"]
-    with subprocess.Popen(sleep) as runner, subprocess.Popen(sleep) as other:
-        run = Run("the run", Process.of(runner.pid))
-        forked = Process.of(other.pid)  # its environment is that of another run
-        before = run.processes()
-        run.add({forked})
-        after = run.processes()
-        runner.kill()
-        other.kill()
-    assert forked not in before
-    assert forked in after

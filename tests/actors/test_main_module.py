@@ -381,31 +381,6 @@ def test_generators_of_a_script_and_of_preloaded_modules_are_seeded_anew(
     passes(tmp_path, GENERATORS)
 
 
-@pytest.mark.slow
-def test_torch_generators_and_spaces_are_seeded_anew(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("gymnasium")
-    passes(
-        tmp_path,
-        """
-        import gymnasium as gym, torch
-        import mooactor as moo
-        generator = torch.Generator().manual_seed(3)
-        space = gym.spaces.Discrete(1 << 60, seed=4)
-        @moo.actor
-        class Player:
-            def draws(self):
-                drawn = torch.randint(1 << 60, (1,), generator=generator)
-                return int(drawn), int(space.sample())
-        if __name__ == "__main__":
-            with moo.init(seed=7):
-                drawn = [player.draws() for player in moo.on(Player).group(3)]
-            for each in zip(*drawn):
-                assert len(set(each)) == 3, each
-        """,
-    )
-
-
 def test_setup_runs_first_in_each_actor(tmp_path: Path) -> None:
     passes(
         tmp_path,

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,19 +65,6 @@ def parcels(session: Any) -> Callable[[], int]:
     return count
 
 
-@contextmanager
-def no_file_above(size: int) -> Iterator[None]:
-    """No file of this process, and a parcel is one, may become larger."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
-
-
 @pytest.mark.parametrize("size", [0, 40_000, 3 * MIB])
 def test_arguments_and_snapshots_of_every_size_arrive_and_are_writable(
     spawn: Any, parcels: Callable[[], int], size: int
@@ -120,25 +105,3 @@ def test_the_agent_keeps_one_parcel_for_a_group_and_none_of_its_bytes(
     for keeper in members:
         moo.kill(keeper)
     assert eventually(lambda: parcels() == 0)
-
-
-def test_what_there_is_no_memory_for_is_refused(spawn: Any) -> None:
-    @moo.actor
-    class Grows:
-        def grow(self) -> str:
-            self.limited = no_file_above(MIB)
-            self.limited.__enter__()
-            return "grown"
-
-        def __snapshot__(self) -> np.ndarray:
-            return np.ones(4 * MIB, np.uint8)
-
-        def __restore__(self, array: np.ndarray) -> None: ...
-
-    grows = spawn(moo.on(Grows, restart=moo.Restart()))
-    said = r"no memory for the snapshot of .*Grows \(4 MiB\)"
-    with pytest.raises(moo.OutOfMemory, match=said):
-        grows.grow.options(timeout=20)()
-    with no_file_above(MIB):
-        with pytest.raises(moo.OutOfMemory, match=r"arguments of Keeper \(2 MiB\)"):
-            moo.spawn(Keeper, np.ones(2 * MIB, np.uint8))

@@ -25,20 +25,6 @@ def test_every_size_names_its_unit(spawn: Any) -> None:
     assert row["bytes_sent"] == 800_000
 
 
-def test_it_prints_as_a_summary_that_fits_a_screen(group: Any) -> None:
-    members = group(Counter, 14)
-    members.call(Counter.echo, np.zeros(100_000)).get()
-    stats = moo.stats()
-    lines = str(stats).splitlines()
-    assert len(lines) <= 24 and all(len(line) < 80 for line in lines)
-    assert lines[0].startswith("session  ") and " actors, " in lines[0]
-    assert lines[1].startswith("calls    0 pending")
-    assert any(" used of " in line and "GB" in line for line in lines)
-    assert any("Counter: shm, 800 kB sent" in line for line in lines)
-    assert lines[-1].endswith("more")
-    assert repr(stats) == str(stats) and isinstance(stats, dict)
-
-
 def test_it_counts_deaths_restarts_and_supervisors_that_gave_up(spawn: Any) -> None:
     before = moo.stats()["session"]
     child = moo.child(Counter)

@@ -54,36 +54,7 @@ def team(spawn: Any, log: Path) -> Callable[..., Any]:
     return make
 
 
-@moo.actor
-class Waits:
-    """Its beginning and its end last until another one's have begun."""
-
-    def __init__(self, mine: Path, other: Path) -> None:
-        self.mine, self.other = mine, other
-        self.note("+")
-
-    def note(self, what: str) -> None:
-        with self.mine.open("a") as file:
-            file.write(f"{what}\n")
-        assert eventually(lambda: what in notes(self.other))
-
-    def on_stop(self) -> None:
-        self.note("-")
-
-
 # -- starting --------------------------------------------------------------
-
-
-def test_children_may_start_and_stop_all_at_once(spawn: Any, tmp_path: Path) -> None:
-    logs = [tmp_path / "a", tmp_path / "b"]
-    children = [
-        moo.child(Waits, mine, other).options(grace=60)
-        for mine, other in (logs, reversed(logs))
-    ]
-    supervisor = spawn(moo.Supervisor, children, in_order=False)
-    wait_until_started(supervisor)  # each constructor waits for the other
-    moo.stop(supervisor)  # and so does each end
-    assert [notes(log) for log in logs] == [["+", "-"]] * 2
 
 
 def test_children_have_handles_and_names(spawn: Any, log: Path, session: Any) -> None:
@@ -97,13 +68,6 @@ def test_children_have_handles_and_names(spawn: Any, log: Path, session: Any) ->
         supervisor.child("nobody")
     (info,) = [info for info in moo.actors() if info.name == "learner"]
     assert info.owner == "Supervisor"
-
-
-def test_a_child_whose_constructor_dies_is_tried_again(spawn: Any, log: Path) -> None:
-    fragile = moo.child(Member, "0", log, fails=2)
-    supervisor = spawn(moo.Supervisor, [fragile, moo.child(Member, "last", log)])
-    wait_until_started(supervisor)
-    assert notes(log) == ["+0", "+0", "+0", "+last"]
 
 
 def test_another_child_may_be_added(team: Any, spawn: Any, log: Path) -> None:
@@ -291,13 +255,3 @@ def test_a_class_may_be_derived_from_the_supervisor(spawn: Any, log: Path) -> No
 
 
 # -- refused ---------------------------------------------------------------
-
-
-def test_a_name_that_is_taken_is_the_death_of_the_supervisor(
-    spawn: Any, log: Path
-) -> None:
-    spawn(moo.on(Member, name="taken"), "x", log)
-    child = moo.on(Member, name="taken").child("y", log)
-    with pytest.raises(moo.ActorDied) as caught:
-        spawn(moo.Supervisor, [child]).children()
-    assert "'taken' is taken" in str(caught.value.cause.exception)

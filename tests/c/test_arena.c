@@ -81,42 +81,6 @@ static void what_fits_the_limit_is_to_be_had_whatever_was_before(void)
     mooi_arena_fini(&arena);
 }
 
-static void the_limit_is_one_of_memory_not_of_addresses(void)
-{
-    struct mooi_arena arena;
-    struct mooi_block *held[64] = {0}, *probe;
-    unsigned seed = 11;
-
-    mooi_arena_init(&arena, 96 * MB);
-    for (int step = 0; step < 1500; step++) {
-        int i = rand_r(&seed) % 64;
-        if (held[i]) {
-            mooi_block_rele(&arena, held[i]);
-            held[i] = NULL;
-            continue;
-        }
-        size_t bytes = (size_t)(1 + rand_r(&seed) % 256) * mooi_page() *
-                       (rand_r(&seed) % 16 ? 1 : 40);
-        moo_err err = mooi_block_alloc(&arena, bytes, &held[i]);
-        CHECK((err == MOO_OK) ==
-              (arena.used - (err ? 0 : bytes) + bytes <= arena.limit));
-        if (err == MOO_OK)
-            memset(mooi_block_work(&arena, held[i]), 1, bytes);
-        else
-            held[i] = NULL;
-        CHECK(mooi_arena_resident(&arena) <= arena.limit);
-    }
-    for (int i = 0; i < 64; i++)
-        if (held[i])
-            mooi_block_rele(&arena, held[i]);
-    CHECK(mooi_block_alloc(&arena, 96 * MB, &probe) == MOO_OK);
-    mooi_block_rele(&arena, probe);
-    for (uint32_t i = 0; i < arena.slabs; i++)
-        CHECK(arena.slab[i].used_pages == 0 &&
-              arena.slab[i].warm_pages <= arena.slab[i].bytes / mooi_page());
-    mooi_arena_fini(&arena);
-}
-
 static void a_block_is_found_by_any_byte_of_it(void)
 {
     struct mooi_arena arena;
@@ -230,7 +194,6 @@ int main(void)
     RUN(blocks_never_overlap_and_all_come_back);
     RUN(the_limit_holds_to_the_page);
     RUN(what_fits_the_limit_is_to_be_had_whatever_was_before);
-    RUN(the_limit_is_one_of_memory_not_of_addresses);
     RUN(a_block_is_found_by_any_byte_of_it);
     RUN(idle_slabs_give_their_memory_back);
     RUN(a_sealed_block_keeps_later_writes_to_itself);

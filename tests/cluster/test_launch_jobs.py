@@ -81,42 +81,6 @@ def test_a_manifest_fits_the_published_schema(manifest: Manifest) -> None:
             assert faults(each) == []
 
 
-def test_the_check_of_manifests_finds_faults(manifest: Manifest) -> None:
-    objects = manifest("--hosts", "2", "a.py")
-    _, container = pod_of(objects)
-    objects["Job"]["spec"].update(completion=2, completions="2")
-    container["env"][0].update(val="x")
-    del container["name"]
-    said = "\n".join(faults(objects["Job"]))
-    for fault in (
-        "'completion' was unexpected",
-        "$.spec.completions: '2' is not of type 'integer'",
-        "'val' was unexpected",
-        "'name' is a required property",
-    ):
-        assert fault in said
-
-
-def test_an_amount_of_memory_has_a_unit(
-    manifest: Manifest, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for said, amount in {
-        "64GB": 64 * 10**9,
-        "64Gi": 64 << 30,
-        "1.5 GiB": 3 << 29,
-        "2T": 2 << 40,
-        "1001": 1001,
-    }.items():
-        _, container = pod_of(manifest("--hosts", "2", "--memory", said, "a.py"))
-        assert container["resources"]["limits"] == {"memory": str(amount)}
-    for command in ((*IMAGE, "--hosts", "2"), ("host", "--join", "a")):
-        for said in ("lots", "64XB", "-1GB", "inf", "1e999", "1e30", ""):
-            with pytest.raises(SystemExit):
-                main([*command, f"--memory={said}", "a.py"])
-            said = f"argument --memory: {said!r} is no amount"
-            assert said in capsys.readouterr().err
-
-
 def test_the_pods_of_a_manifest_find_each_other(manifest: Manifest) -> None:
     words = ["--hosts", "3", "--env", "A=$(B) c", "My_train.py", "--lr", "$(x) $HOME"]
     found = manifest(*words)

@@ -171,21 +171,6 @@ def test_a_host_that_ends_is_named_and_the_run_goes_on(
     assert run.end() == 5, run.err
 
 
-def test_a_program_whose_starter_is_killed_is_no_program_that_has_ended(
-    launch: Launch,
-) -> None:
-    run = launch("--hosts", "b", script=PATIENT)
-    assert run.says("up"), run.err
-    program = Process.of(int(run.out.split()[1]))
-    parent = program.parent()
-    assert parent is not None
-    os.kill(parent, signal.SIGKILL)
-    assert run.end() == 255, run.err
-    known = "what became of the program on host b is not known: ssh has lost the"
-    assert known in run.err
-    assert eventually(lambda: not program.is_running())
-
-
 def test_a_run_ends_if_the_host_of_the_program_answers_nothing_any_more(
     launch: Launch, hosts: Servers, tmp_path: Path
 ) -> None:

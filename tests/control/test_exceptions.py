@@ -175,14 +175,6 @@ def test_chains_cross_with_their_traceback_each() -> None:
     assert "hidden" not in "".join(traceback.format_exception(copy))
 
 
-def test_rings_of_exceptions_cross() -> None:
-    first, second = ValueError(1), KeywordOnly(2, hint="h")
-    first.__context__, second.__cause__ = second, first
-    copy = crossed(first)
-    assert isinstance(copy.__context__, KeywordOnly)
-    assert copy.__context__.__cause__ is copy
-
-
 def test_groups_cross_with_their_members() -> None:
     inner = ExceptionGroup("inner", [ValueError(1), KeywordOnly(1, hint="h")])
     shared = HoldsLock()
@@ -221,12 +213,3 @@ def test_long_chains_and_deep_values_do_not_break_it() -> None:
     copy = crossed(error)
     assert copy.args == (4999,)
     assert any("attribute 'nested'" in note for note in copy.__notes__)
-
-
-def test_parts_beyond_the_limit_are_left_out() -> None:
-    error = KeywordOnly(1, hint="h")
-    error.log = b"x" * 5000  # type: ignore[attr-defined]
-    copy = codec.decode_error(codec.encode_error(error, "here", 4000))
-    assert isinstance(copy, KeywordOnly)
-    assert copy.code == 1
-    assert any("attribute 'log'" in note for note in copy.__notes__)

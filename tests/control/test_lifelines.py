@@ -6,7 +6,6 @@ from __future__ import annotations
 import array
 import os
 import random
-import resource
 import select
 import socket
 from collections.abc import Iterator
@@ -126,21 +125,6 @@ def test_descriptors_that_no_frame_claims_are_closed_with_the_line(
         line.receive_nowait()
     line.close()
     assert len(os.listdir("/proc/self/fd")) < before
-
-
-def test_without_a_number_for_a_descriptor_the_frame_comes_without_any(
-    pair: tuple[Lifeline, Lifeline],
-) -> None:
-    ours, theirs = pair
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    ours.post(b"one", [0, 0])
-    ours.post(b"two")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-    try:
-        received = everything(theirs)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert received == [(b"one", []), (b"two", [])]
 
 
 def test_random_bytes_never_do_more_than_end_the_line() -> None:

@@ -19,68 +19,12 @@ from mooactor.process import protocol
 from mooactor.process.current import current_runtime
 from mooactor.process.environment import Place
 from mooactor.process.objects.future import Future
-from mooactor.process.protocol import REQUESTS, ListActors
+from mooactor.process.protocol import ListActors
 from mooactor.tensors.network import Network
 from tests.actors.counter import Counter
 from tests.conftest import eventually, leaked, resources
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "8"))
-COUNT = 10_000
-KINDS = (*sorted(REQUESTS.tags), "", "spawn", "Request", "Message", "__init__")
-FIELDS = sorted({name for kind in REQUESTS.kinds for name in kind.__struct_fields__})
-NUMBERS = (0, -1, 1, 1 << 16, ((1 << 48) - 1) << 16, 1 << 63, -(1 << 63))
-QUANTITIES = (0.5, -1.0, math.inf, -math.inf, math.nan, 1e300)
-
-
-def value(rng: random.Random, depth: int = 4) -> Any:
-    """A random value that MessagePack has."""
-    match rng.choice("nbifsyld" if depth else "nbifsy"):
-        case "n":
-            return None
-        case "b":
-            return rng.random() < 0.5
-        case "i":
-            return rng.choice((-1, 1)) * rng.getrandbits(rng.choice((1, 8, 62)))
-        case "f":
-            return rng.choice((0.0, -0.0, math.inf, math.nan, rng.gauss(0, 1e9)))
-        case "s":
-            return "".join(map(chr, rng.choices((0, 65, 0x20AC, 0x1F600), k=5)))
-        case "y":
-            return rng.randbytes(rng.choice((0, 1, 300)))
-        case "l":
-            return [value(rng, depth - 1) for _ in range(rng.randrange(5))]
-        case _:
-            count = range(rng.randrange(5))
-            return {str(rng.random()): value(rng, depth - 1) for _ in count}
-
-
-def request(rng: random.Random, known: list[int]) -> dict[str, Any]:
-    """A request of random fields, some of which make sense."""
-    message: dict[str, Any] = {"type": rng.choice(KINDS)}
-    if message["type"] == "Spawn" and rng.random() < 0.7:
-        message |= whole_spawn(rng)
-    kind = next((k for k in REQUESTS.kinds if k.__name__ == message["type"]), None)
-    likely = FIELDS if kind is None else kind.__struct_fields__
-    for key in likely if rng.random() < 0.5 else rng.sample(FIELDS, rng.randrange(5)):
-        if key not in message or rng.random() < 0.2:
-            message[key] = odd(rng, known)
-    return message
-
-
-def odd(rng: random.Random, known: list[int]) -> Any:
-    kinds = (NUMBERS, QUANTITIES, ("", "x", "\0", "é" * 400), known or NUMBERS)
-    return rng.choice(rng.choice(kinds)) if rng.random() < 0.7 else value(rng, 2)
-
-
-def whole_spawn(rng: random.Random) -> dict[str, Any]:
-    """A spawn request that is right but for its payload."""
-    return {
-        "id": rng.getrandbits(48) << 16,
-        "label": "Random",
-        "handle": b"",
-        "payload": rng.randbytes(rng.randrange(40)),
-        "detached": rng.random() < 0.5,
-    }
 
 
 def send(message: dict[str, Any]) -> None:
@@ -120,23 +64,6 @@ def _ends_all_others(bystander: Bystander) -> Iterator[None]:
         if actor.name != "bystander":
             with contextlib.suppress(moo.ActorUnavailable):  # it is just ending
                 moo.kill(actor.handle)
-
-
-def test_random_requests_of_the_driver_harm_nobody(bystander: Bystander) -> None:
-    rng = random.Random(SEED)
-    own = bystander.actor._where()[1].actor_id
-    spawned: list[int] = []
-    for number in range(COUNT):
-        message = request(rng, spawned)
-        too_many = message["type"] == "Spawn" and len(spawned) > 30
-        if message["type"] == "Spawn" and not too_many:
-            spawned.append(message.get("id", 0))
-        meant = message["type"] == "Shutdown" or own in message.values()
-        if not too_many and not meant:
-            send(message)
-        if number % 1000 == 999:
-            assert bystander.is_well(), f"seed {SEED}"
-    assert current_runtime().agent.ask(ListActors()).value
 
 
 def refusal_of(message: dict[str, Any], rid: int = 1 << 40) -> str:

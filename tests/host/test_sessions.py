@@ -92,30 +92,6 @@ def test_what_belongs_to_a_session_says_so_after_its_end() -> None:
         handle.add()
 
 
-def test_where_no_session_can_start_the_next_step_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(driver_joins, "PATIENCE_S", 0.1)
-    with pytest.raises(moo.ActorUnavailable, match=r"127\.0\.0\.1:9.*mooactor broker"):
-        moo.init("tcp://127.0.0.1:9")
-    with pytest.raises(ValueError, match="is no address"):
-        moo.init("tcp://some where")
-    with pytest.raises(moo.AuthError, match="mooactor keygen"):
-        moo.init("tcp://10.0.0.1:4431")
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "platform", "darwin")
-        with pytest.raises(
-            moo.MooError, match="on Linux only, not on darwin: it needs"
-        ):
-            moo.init()
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-        with pytest.raises(moo.MooError, match="set PYTHON_GIL=1 in the environment"):
-            moo.init()
-    assert Counter().add() == 1  # it is a plain class all the same
-
-
 def test_the_wait_for_a_broker_ends_with_the_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

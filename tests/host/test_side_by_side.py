@@ -219,33 +219,3 @@ def test_each_program_has_its_own_interpreter_and_directory(
     assert str(tmp_path / "in one") in answer
     assert one.ask("handle.pid()") == pid
     assert two.ask("on.spawn().place()") == place(tmp_path, "two")
-
-
-def move(path: Path) -> None:
-    path.rename(path.parent / "elsewhere")
-
-
-def spoil(python: Path) -> None:
-    python.unlink()
-    python.write_text("#!/bin/sh\nexit 7\n")
-    python.chmod(0o700)
-
-
-LACKS: list[tuple[Callable[[Path], None], str, str]] = [
-    (move, "one/bin/python", "host b cannot take part: it has no interpreter {}:"),
-    (move, "in two", "host b cannot take part: it has no directory {}, in which"),
-    (spoil, "three/bin/python", "on host b: the zygote, from which actors are"),
-]
-
-
-def test_what_a_host_lacks_for_one_program_is_named_and_others_go_on(
-    placed: Callable[[str], Program], tmp_path: Path
-) -> None:
-    other = placed("other")
-    for name, (fault, what, said) in zip(("one", "two", "three"), LACKS):
-        program = placed(name)
-        fault(tmp_path / what)
-        answer = program.ask("on.spawn().place()")
-        assert answer.startswith("ActorDied: ")
-        assert said.format(tmp_path / what) in answer
-    assert other.ask("on.spawn().place()") == place(tmp_path, "other")

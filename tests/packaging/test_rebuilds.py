@@ -6,19 +6,12 @@ from __future__ import annotations
 import os
 import runpy
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-
-needs_make = pytest.mark.skipif(
-    shutil.which("make") is None or shutil.which("gcc") is None,
-    reason="make and gcc are needed",
-)
 
 
 @pytest.fixture
@@ -66,39 +59,3 @@ def test_the_extension_depends_on_whether_the_headers_are_there(
         os.utime(answer, ns=(0, 0))  # so that writing it shows
     assert [text.strip() for text, _ in seen] == ["absent"] * 2 + ["found"] * 2
     assert [time > 0 for _, time in seen] == [True, False, True, False]
-
-
-@needs_make
-def test_make_asks_each_time_and_does_nothing_while_the_answer_is_the_same(
-    headers: Callable[[bool], None], project: Path
-) -> None:
-    """The rules of the Makefile, with the steps before and behind taken away."""
-    shutil.copy(ROOT / "Makefile", project)
-    stamps = project / ".venv" / "stamps"
-    stamps.mkdir(parents=True)
-    (project / ".venv" / "bin").mkdir()
-    python = project / ".venv" / "bin" / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    extension = project / "mooactor" / "tensors" / "_cext.abi3.so"
-    extension.parent.mkdir(parents=True)
-    (project / "setup.py").write_text(
-        f"print('compiling'); open({str(extension)!r}, 'w')"
-    )
-    for name in ("constraints.txt", "pyproject.toml"):
-        shutil.copy(ROOT / name, project)
-    for step in ("venv", "torch", "packages"):
-        (stamps / step).touch()
-
-    def compiles(found: bool) -> bool:
-        headers(found)
-        done = subprocess.run(
-            ["make", "setup", "PYTHON=python3"], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return "compiling\n" in done.stdout
-
-    answers = [compiles(found) for found in (False, False, True, True, False)]
-    assert answers == [True, False, True, False, True]
-    extension.unlink()
-    assert [compiles(False), compiles(False)] == [True, False]

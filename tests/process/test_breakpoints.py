@@ -33,13 +33,6 @@ class Buggy:
         total += 1000
         return total
 
-    def loop(self, n: int) -> int:
-        done = 0
-        for _ in range(n):
-            breakpoint()
-            done += 1
-        return done
-
     def pid(self) -> int:
         return os.getpid()
 
@@ -146,27 +139,6 @@ def test_a_method_stops_and_goes_on(spawn: Any, attach: Any) -> None:
     assert client.ask("p total") == "1003\n(Pdb) "
     client.end("c")
     assert ref.get() == 1003
-
-
-def test_leaving_the_debugger_lets_the_method_go_on(spawn: Any, attach: Any) -> None:
-    buggy = spawn(Buggy)
-    for end in ("q", "exit", "disconnect"):
-        ref = buggy.add.remote(1, 2)
-        client = attach()
-        client.until_prompt()
-        if end == "disconnect":
-            client.close()
-        else:
-            client.end(end)
-        assert ref.get() == 1003
-        assert buggy.debugger() is False
-    ref = buggy.loop.remote(3)
-    for i in range(3):  # each breakpoint waits for its terminal
-        client = attach()
-        client.until_prompt()
-        assert client.ask("p done") == f"{i}\n(Pdb) "
-        client.end("c")
-    assert ref.get() == 3
 
 
 def test_methods_on_a_loop_and_beside_it_stop_too(spawn: Any, attach: Any) -> None:

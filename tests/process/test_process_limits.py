@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import programs
-
 PROGRAM = """
 import mooactor as moo
 
@@ -70,31 +68,3 @@ def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
 def test_a_limit_on_the_address_space_is_named(tmp_path: Path) -> None:
     last = run(tmp_path, "ulimit -v 50000")
     assert "the limit on its address space is 50000 KiB (ulimit -v), " in last
-
-
-def test_an_array_that_the_limit_on_the_address_space_forbids_names_it(
-    tmp_path: Path,
-) -> None:
-    pytest.importorskip("numpy")
-    program = """
-        import numpy, resource
-        import mooactor as moo
-
-        class A:
-            def zeros(self):
-                array = numpy.zeros(1 << 28, numpy.uint8)
-                with open("/proc/self/statm") as file:
-                    used = int(file.read().split()[0]) * resource.getpagesize()
-                limit = used + (1 << 27)
-                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-                return array
-
-        if __name__ == "__main__":
-            with moo.init():
-                moo.spawn(A).zeros()
-    """
-    done = programs.run(programs.write(tmp_path / "program.py", program))
-    assert "OutOfMemory: no room for 268 MB of shared memory: of this process, the" in (
-        done.stderr
-    )
-    assert " KiB (ulimit -v). Raise that limit, or unset it" in done.stderr

@@ -223,24 +223,6 @@ def test_an_environment_that_fails_in_reset_is_made_anew_at_once(fragile: Make) 
     assert step(environments).rewards.tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("trouble", ["construction", "reset", "step", "inf reward"])
-def test_an_environment_that_fails_again_and_again_is_given_up(
-    fragile: Make, trouble: str
-) -> None:
-    weak = tuple(range(3, 100))
-    if trouble != "construction":
-        weak = (0, *weak)
-    environments = fragile(restart=True, trouble=trouble, weak=weak, at=1)
-    with pytest.raises(EnvironmentFailed, match=trouble.split()[-1]):
-        environments.reset(seed=0)
-        Fragile.made[0].trouble = "step" if trouble == "construction" else trouble
-        for _ in range(20):
-            step(environments)
-    assert environments.restarted == 3
-    with pytest.raises(RuntimeError, match="reset the environments"):
-        step(environments)
-
-
 def test_a_constructor_that_raises_is_told_of_and_the_others_are_closed(
     fragile: Make,
 ) -> None:

@@ -51,11 +51,6 @@ class Member:
     def total(self) -> int:
         return int(self.kept.sum(dtype=np.int64))
 
-    def give(self, others: list[Any]) -> None:
-        """Begin calls of them with one array."""
-        array = data()
-        self.kept = [other.take.remote(array) for other in others]
-
     def forget(self) -> None:
         self.kept = None
 
@@ -201,13 +196,3 @@ def test_such_calls_do_without_the_first_process_of_a_host(hosts, fault):
     assert fault != "stop" or doomed.get(timeout=20) == 3
     del doomed
     assert forgotten([second, third] if fault == "kill" else [first, second, third])
-
-
-def test_such_calls_leave_nothing_behind_when_their_caller_dies(hosts):
-    (caller, _), (first, second) = hosts(2, 2)
-    pid = first.pid()
-    stop(pid)
-    caller.give([first, second])
-    moo.kill(caller)
-    os.kill(pid, signal.SIGCONT)
-    assert forgotten([first, second])

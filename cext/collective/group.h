@@ -19,6 +19,13 @@
 /* The slice of time is over; no user sees it. */
 #define MOOI_PENDING ((moo_err)-100)
 
+/* The members of one epoch, for the operations that succeed in it. */
+struct mooi_roster {
+    _Atomic uint32_t holds; /* the group's while it is the latest; its works' */
+    uint32_t epoch, size;
+    moo_member members[];
+};
+
 struct moo_work {
     moo_work *next;
     moo_group *group; /* or only a hold of its memory */
@@ -41,8 +48,7 @@ struct moo_work {
     /* under the group's mutex */
     bool done, orphan;
     moo_outcome outcome;
-    moo_member *members; /* that took part, if it has succeeded */
-    uint32_t size;       /* their number */
+    struct mooi_roster *roster; /* that took part, if it has succeeded */
 };
 
 struct moo_group {
@@ -69,6 +75,7 @@ struct moo_group {
     uint64_t seq; /* of the last operation that ended */
     bool formed;  /* has been in a view of enough members */
     double slice_end, waited;
+    struct mooi_roster *roster; /* of the last operation that succeeded */
     /* guarded by mutex */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -161,6 +168,8 @@ void mooi_group_rele(moo_group *group);
 /* Wait until the group's own thread has ended and no thread is inside an
  * operation. */
 void mooi_group_stop(moo_group *group);
+/* NULL does nothing. Any thread, also without the mutex. */
+void mooi_roster_rele(struct mooi_roster *roster);
 /* All queued work ends as MOO_ECLOSED. */
 void mooi_group_fail_queued(moo_group *group);
 

@@ -116,14 +116,29 @@ static bool begins_anew(const moo_group *group, uint64_t seq,
            (group->finishes && lost && mooi_goes_on(group, seq));
 }
 
+static struct mooi_roster *new_roster(const moo_group *group)
+{
+    struct mooi_roster *roster =
+        malloc(sizeof *roster + group->view.size * sizeof *roster->members);
+    if (!roster)
+        return NULL;
+    atomic_init(&roster->holds, 1);
+    roster->epoch = group->view.epoch;
+    roster->size = group->view.size;
+    mooi_describe_members(group, roster->members);
+    return roster;
+}
+
 /* Without memory nobody is told who took part. */
 static void note_members(moo_group *group, moo_work *work)
 {
-    work->members = malloc(group->view.size * sizeof *work->members);
-    if (!work->members)
-        return;
-    work->size = group->view.size;
-    mooi_describe_members(group, work->members);
+    if (!group->roster || group->roster->epoch != group->view.epoch) {
+        mooi_roster_rele(group->roster);
+        group->roster = new_roster(group);
+    }
+    if (group->roster)
+        group->roster->holds++;
+    work->roster = group->roster;
 }
 
 /* false: the operation has to begin again. */

@@ -31,7 +31,7 @@ static bool wait_for_change(moo_group *group, double when)
 static void free_work(moo_work *work)
 {
     mooi_spans_fini(&work->spans);
-    free(work->members);
+    mooi_roster_rele(work->roster);
     free(work);
 }
 
@@ -147,6 +147,12 @@ moo_err moo_group_ready(moo_group *group, double seconds)
 
 /* ---- works ---- */
 
+void mooi_roster_rele(struct mooi_roster *roster)
+{
+    if (roster && --roster->holds == 0)
+        free(roster);
+}
+
 void mooi_group_rele(moo_group *group)
 {
     bool last = --group->holds == 0;
@@ -155,6 +161,7 @@ void mooi_group_rele(moo_group *group)
         return;
     pthread_mutex_destroy(&group->mutex);
     pthread_cond_destroy(&group->changed);
+    mooi_roster_rele(group->roster);
     free(group);
 }
 
@@ -275,6 +282,33 @@ moo_err moo_group_submit(moo_group *group, const moo_request *requests,
     return MOO_OK;
 }
 
+moo_err moo_group_submit_numbers(moo_group *group, const void *numbers,
+                                 size_t bytes, uint32_t parts, moo_work **out)
+{
+    enum { KIND, DTYPE, OP, ROOT, LAYOUT, OUTPUT_BYTES, COUNT, SPANS };
+    moo_request requests[MOO_DT_COUNT];
+    const uint64_t *n = numbers;
+    size_t left = bytes / sizeof *n;
+    _Static_assert(sizeof(void *) == sizeof *n, "addresses are numbers");
+    if (parts > MOO_DT_COUNT)
+        return MOO_EINVAL;
+    for (uint32_t part = 0; part < parts; part++) {
+        if (left < SPANS || n[COUNT] > (left - SPANS) / 3)
+            return MOO_EINVAL;
+        const uint64_t *spans = n + SPANS, count = n[COUNT];
+        requests[part] = (moo_request){
+            .kind = (moo_group_kind)n[KIND], .dtype = (moo_dtype)n[DTYPE],
+            .op = (moo_reduction)n[OP], .root = (uint32_t)n[ROOT],
+            .layout = n[LAYOUT], .count = (uint32_t)count,
+            .inputs = (const void *const *)spans,
+            .outputs = (void *const *)(spans + count),
+            .bytes = spans + 2 * count, .output_bytes = n[OUTPUT_BYTES]};
+        n = spans + 3 * count;
+        left -= SPANS + 3 * count;
+    }
+    return left ? MOO_EINVAL : moo_group_submit(group, requests, parts, out);
+}
+
 /* Mutex held. */
 static moo_err run_until_done(moo_group *group, moo_work *work,
                               double slice_end)
@@ -318,10 +352,10 @@ int moo_work_done(moo_work *work)
 void moo_work_members(moo_work *work, moo_member *members, uint32_t *size)
 {
     *size = 0;
-    if (!moo_work_done(work) || !work->members)
+    if (!moo_work_done(work) || !work->roster)
         return;
-    *size = work->size;
-    memcpy(members, work->members, work->size * sizeof *members);
+    *size = work->roster->size;
+    memcpy(members, work->roster->members, *size * sizeof *members);
 }
 
 void moo_work_free(moo_work *work)

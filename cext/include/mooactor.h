@@ -574,6 +574,14 @@ moo_err moo_group_ready(moo_group *group, double seconds);
  * it, or in the group's own thread once that was started. Does not block. */
 moo_err moo_group_submit(moo_group *group, const moo_request *requests,
                          uint32_t parts, moo_work **work);
+/* The same, for callers to whom structures are slow. `numbers` is an array of
+ * uint64_t, `bytes` long, with these of each part: kind, dtype, op, root,
+ * layout, output_bytes, count, and `count` each of inputs, outputs and
+ * bytes. MOO_EINVAL: it does not end there, or has more parts than there are
+ * types. */
+moo_err moo_group_submit_numbers(moo_group *group, const void *numbers,
+                                 size_t bytes, uint32_t parts,
+                                 moo_work **work);
 
 /* Run the queue up to `work`, or wait while another thread does. MOO_OK: it
  * is done and *outcome says how it went. MOO_ETIMEOUT: `seconds` are over, or

@@ -16,7 +16,7 @@ from mooactor.control.addresses import own
 from mooactor.control.node import Node
 from mooactor.host import addresses
 from mooactor.host.addresses import Address
-from mooactor.host.leaving import FAREWELL
+from mooactor.host.members import FAREWELL
 from mooactor.process import files
 from mooactor.tensors import interfaces
 

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
-from mooactor.cluster.announcement import check_labels
+from mooactor.cluster.registry import check_labels
 from mooactor.control import secret
 from mooactor.control.fingerprints import OTHER_KEY
 from mooactor.host import addresses
 from mooactor.host.daemon import HostDaemon, Offer
 from mooactor.host.driver_joins import reach_of
-from mooactor.host.leaving import FAREWELL
+from mooactor.host.members import FAREWELL
 from mooactor.host.protocol import Refused
 from mooactor.process.environment import check_host_name, host_name
 from mooactor.tensors.interfaces import listen_address

@@ -25,16 +25,15 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from mooactor.cluster import announcement
-from mooactor.cluster.announcement import Announcement
-from mooactor.cluster.registry import Registry
+from mooactor.cluster import registry
+from mooactor.cluster.registry import Announcement, Registry
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Malformed, Message, readable
 from mooactor.control.node import Node
 from mooactor.host import membership
 from mooactor.host.addresses import is_reachable
-from mooactor.host.leaving import FAREWELL
 from mooactor.host.members import (
+    FAREWELL,
     FROM_BROKER,
     MAX_BYTES,
     TO_BROKER,
@@ -140,7 +139,7 @@ class Broker:
     # -- requests ----------------------------------------------------------
 
     def _announce(self, channel: Channel, message: Announce) -> None:
-        new = announcement.read(message)
+        new = registry.read(message)
         known = self.registry.is_member(channel)
         why = self.registry.announce(channel, new, self._now())
         if why is not None:
@@ -150,7 +149,7 @@ class Broker:
 
     def _welcome(self, channel: Channel, new: Announcement) -> None:
         others = islice(self.registry.recent(), _COMPARED)
-        notes = announcement.differences(new, others)
+        notes = registry.differences(new, others)
         brokers, members = list(self._standbys.values()), len(self.registry)
         channel.post(Joined(brokers, members, notes))
         if members >= _LARGE and members.bit_count() == 1:

@@ -25,7 +25,7 @@ from mooactor.control.channel import Channel, Keeper, Listener, Terms
 from mooactor.control.outgoing import FIRST_DELAY_S, LONGEST_DELAY_S, REFUSED, Probe
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.sockets import Socket, Sockets, events_of, has_news, unmonitor
-from mooactor.control.strangers import Strangers
+from mooactor.control.unauthenticated import Unauthenticated
 
 
 class Router:
@@ -218,7 +218,7 @@ class Acceptor:
         self._channels: dict[bytes, IncomingChannel] = {}
         self._ended: OrderedDict[bytes, str] = OrderedDict()
         self._standing: dict[int, IncomingChannel | None] = {}  # by descriptor
-        self.strangers = Strangers()
+        self.unauthenticated = Unauthenticated()
         self._reads_soon = False
         self._router = Router(socket := sockets.listener(terms.beat_s))
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
@@ -242,8 +242,10 @@ class Acceptor:
 
     def bind(self, host: str, port: int | None, ports: Sequence[int] | None) -> int:
         """Listen; see `addresses.bind`."""
-        self.strangers.port = addresses.bind(self._router.socket, host, port, ports)
-        return self.strangers.port
+        self.unauthenticated.port = addresses.bind(
+            self._router.socket, host, port, ports
+        )
+        return self.unauthenticated.port
 
     def close(self) -> None:
         for fd in self._fds:
@@ -257,12 +259,12 @@ class Acceptor:
         for event, fd in events_of(self._monitor):
             if event == zmq.EVENT_ACCEPTED:
                 self._standing[fd] = None
-                self.strangers.add(fd)
+                self.unauthenticated.add(fd)
             else:
                 self._ended_connection(fd)
 
     def _ended_connection(self, fd: int) -> None:
-        self.strangers.discard(fd)
+        self.unauthenticated.discard(fd)
         channel = self._standing.pop(fd, None)
         if channel is not None and channel.route.fd == fd:
             channel.lost()
@@ -374,7 +376,7 @@ class Acceptor:
         self._router.catch_up()
         if channel.welcome(route, frame, self._node_id):
             self._standing[route.fd] = channel
-            self.strangers.discard(route.fd)
+            self.unauthenticated.discard(route.fd)
 
     def _forget(self, channel: IncomingChannel) -> None:
         """A channel has ended."""
@@ -382,7 +384,7 @@ class Acceptor:
             return
         if self._standing.get(channel.route.fd) is channel:
             self._standing[channel.route.fd] = None
-            self.strangers.add(channel.route.fd)
+            self.unauthenticated.add(channel.route.fd)
         self._ended[channel.key] = channel.why or ""
         if len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)

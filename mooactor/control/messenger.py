@@ -41,7 +41,7 @@ from mooactor.times import ADMISSION_MS
 
 if TYPE_CHECKING:  # a session on one machine needs none of this
     from mooactor.control.curve import Gate
-    from mooactor.control.strangers import Arrivals
+    from mooactor.control.unauthenticated import Arrivals
     from mooactor.control.ways import Keeper, Ways
 
 MAX_SOCKETS = 16384
@@ -227,7 +227,7 @@ class Messenger:
         when it binds: the socket of this host, bound before, has none of these."""
         from mooactor.control import addresses, curve
         from mooactor.control.reach import listen
-        from mooactor.control.strangers import Arrivals
+        from mooactor.control.unauthenticated import Arrivals
         from mooactor.control.ways import PART_BYTES, expect_dead_paths
 
         self._gate = curve.Gate(self._context, self._key)
@@ -238,7 +238,7 @@ class Messenger:
         expect_dead_paths(self._inbox)
         self._arrivals = Arrivals(self._context, self._inbox)
         address = listen(self._inbox, reach)
-        _, self._arrivals.strangers.port = addresses.parse(address)
+        _, self._arrivals.unauthenticated.port = addresses.parse(address)
         return address
 
     def open_ways(
@@ -268,7 +268,7 @@ class Messenger:
         were too many that had shown none."""
         if self._gate is None or self._arrivals is None:
             return 0
-        return self._gate.refused + self._arrivals.strangers.turned_away
+        return self._gate.refused + self._arrivals.unauthenticated.turned_away
 
     def _address(self, process_id: int) -> str:
         return f"ipc://{self._path(process_id)}"

@@ -183,7 +183,7 @@ class Node:
         return {
             "channels": len(self.channels()),
             "connections_in": self._acceptor.connections,
-            "connections_turned_away": self._acceptor.strangers.turned_away,
+            "connections_turned_away": self._acceptor.unauthenticated.turned_away,
             "handshakes_admitted": gate.admitted,
             "handshakes_refused": gate.refused,
             "queued_bytes": sum(channel.queued for channel in self.channels()),

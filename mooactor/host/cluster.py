@@ -15,8 +15,7 @@ from mooactor.control.reach import listening
 from mooactor.host import remote
 from mooactor.host.desk import Desk
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.home import Home
-from mooactor.host.leaving import called
+from mooactor.host.home import Home, called
 from mooactor.host.members import Row, versions
 from mooactor.host.membership import Membership
 from mooactor.host.namespaces import Namespace

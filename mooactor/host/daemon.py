@@ -27,8 +27,7 @@ from mooactor.host import leftovers
 from mooactor.host.agent import kill_children
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome, Guest
-from mooactor.host.leaving import FAREWELL
-from mooactor.host.members import Row, versions
+from mooactor.host.members import FAREWELL, Row, versions
 from mooactor.host.membership import Membership
 from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources

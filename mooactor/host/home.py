@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,13 +25,12 @@ from mooactor.control import incarnations
 from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Message
-from mooactor.host import leaving
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups, Masters
-from mooactor.host.leaving import FAREWELL, named
 from mooactor.host.lifetimes import Lifetimes
 from mooactor.host.locations import Locations
 from mooactor.host.logs import Logs
+from mooactor.host.members import FAREWELL
 from mooactor.host.names import Names
 from mooactor.host.placement import NoPlace, reasons
 from mooactor.host.remote import RemoteSite
@@ -56,6 +55,9 @@ from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.namespaces import Namespace
+
+
+_MOST_OF_A_NAME = 200  # characters: the end of a path says more than its beginning
 
 
 class Home:
@@ -378,7 +380,7 @@ class Home:
         """
         actor = self.let_go(process)
         host = self.sites.host_of(actor.id)
-        record = leaving.record_of_loss(host, why)
+        record = record_of_loss(host, why)
         if actor.unwanted:
             self.ended(actor, self.lifetimes.requested(actor))
         elif begun or self.ending:
@@ -500,3 +502,21 @@ class Home:
             actor.state = SupervisedState.RUNNING
             self._tell_monitors(actor, "restarted" if actor.incarnation else "started")
             self.supervisors.started(actor)
+
+
+def record_of_loss(host: str, why: str) -> ExitRecord:
+    """Of an actor whose host is gone."""
+    if why == FAREWELL:
+        return ExitRecord("host", note=host, ended=True)
+    return ExitRecord("host", note=f"{host}: {why}")
+
+
+def called(argv: Sequence[bytes]) -> str:
+    """What a session's program is called: by its command line."""
+    return b" ".join(argv[:1]).decode(errors="replace") or "an interactive program"
+
+
+def named(argv: Sequence[bytes], pid: int | None, host: str) -> str:
+    """The same, with its process, for those who may know several."""
+    what = "python -c" if argv[:1] == [b"-c"] else called(argv)[-_MOST_OF_A_NAME:]
+    return f"{what} ({f'pid {pid} ' if pid else ''}on host {host})"

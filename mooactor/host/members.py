@@ -25,6 +25,9 @@ from mooactor.host.addresses import is_reachable
 from mooactor.process.environment import is_host_name
 from mooactor.process.needs import Amount
 
+#: With which one that ends in good order closes its channels, to brokers and to the
+#: homes of sessions. Every other reason is how it was lost.
+FAREWELL = "it has left"
 AT_A_TIME = 256  # rows in one message
 MAX_BYTES = 1 << 16  # of a row, encoded
 MAX_LABELS = 64

@@ -31,8 +31,8 @@ from mooactor.control.messages import Malformed, Message, encode, head_of
 from mooactor.control.node import Node
 from mooactor.control.outgoing import OutgoingChannel
 from mooactor.host.addresses import is_reachable
-from mooactor.host.leaving import FAREWELL
 from mooactor.host.members import (
+    FAREWELL,
     FROM_BROKER,
     Announce,
     AnnounceAgain,
@@ -247,8 +247,6 @@ class BrokerLink:
         self._members = 0  # of the cluster, as the broker has told
         self._failures = 0
         self._listed: list[Row] = []
-        self._sees_all = not membership.watch
-        self._notes: list[str] | None = None  # of a broker that has taken it; untold
         self._actions: dict[type[Message], Callable[[Any], None]] = {
             Joined: self._joined,
             Refusal: self._refused,
@@ -267,10 +265,9 @@ class BrokerLink:
         node = self._membership.node
         self._channel = connect(node, self.address, self)
         self._listed.clear()
-        self._sees_all, self._notes = not self._membership.watch, None
-        self._announce_anew()
         if self._membership.watch:
-            self._post(Watch())
+            self._post(Watch())  # the answer comes before `Joined`
+        self._announce_anew()
 
     def close(self) -> None:
         """Leave this broker, for good."""
@@ -343,15 +340,10 @@ class BrokerLink:
         self.joined = True
         self._refused_since, self._complained, self._failures = None, False, 0
         self._size(message.members)
-        self._notes = message.notes
-        self._tell()
+        if self._channel is not None:
+            self.peer = self._channel.peer
+            self._membership.joined(self, message.notes)
         self._introduced(message.brokers)
-
-    def _tell(self) -> None:
-        notes, channel = self._notes, self._channel
-        if notes is not None and channel is not None and self._sees_all:
-            self._notes, self.peer = None, channel.peer
-            self._membership.joined(self, notes)
 
     def _size(self, members: int) -> None:
         self._members = min(members, _MOST_MEMBERS)
@@ -386,8 +378,6 @@ class BrokerLink:
         if not message.more:
             listed, self._listed = self._listed, []
             self._membership.begin(self.address, listed)
-            self._sees_all = True
-            self._tell()
 
     def _host(self, message: Changed) -> None:
         row = row_of(message.row)

@@ -36,13 +36,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from mooactor.control.channel import Channel
 from mooactor.control.keys import actor_of
 from mooactor.control.messages import Message, encode, readable
 from mooactor.control.node import Node
-from mooactor.host.addresses import is_reachable
 from mooactor.host.eventloop import FarLine, Line
 from mooactor.host.members import Row
 from mooactor.host.membership import Membership
@@ -125,8 +122,7 @@ class Namespace:
     def on_row(self, row: Row) -> None:
         """A member of the cluster is new, or has changed."""
         if row.id == self._node.id.hex() and not self._begun:
-            # The rest of the broker's list comes in the same piece.
-            self._loop.later(0.001, self._begin)
+            self._begin()  # a broker tells it after its list
         known = row.id == self._node.id.hex() or row.id in self._neighbors
         if row.kind != "home" or row.namespace != self.name or known or self._closed:
             return
@@ -472,8 +468,9 @@ class Neighbor:
         elif isinstance(message, Said):
             line = self._lines.get(message.line)
             said = NEWS_OF_OTHERS.decode(message.message)
-            if line is not None and (news := self._askers[line].heard(said)):
-                self._loop.post(line, news)
+            if line is not None:
+                self._askers[line].hears(said)
+                self._loop.post(line, said)
         elif isinstance(message, Named):
             self._named(message)
         elif isinstance(message, Freed):
@@ -674,48 +671,21 @@ class Asker:
         if request.rid is not None:
             self._asked[request.rid] = type(request)
 
-    def heard(self, message: Message) -> Message | None:
-        """The other session's home tells it something: what it may hear of that, or
-        None if it awaits no such thing. A process believes its own agent, so what only
-        that can say is left out.
-
-        Raises:
-          ValueError: it makes no sense.
-        """
+    def hears(self, message: Message) -> None:
+        """The other session's home answers it, or tells it some news."""
         if isinstance(message, Reply):
-            if not isinstance(message.value, None | bool | bytes):
-                raise ValueError("the value answers no request of a process")
-            awaited = self._asked.pop(message.rid, None) is not None
-            return _if(awaited, Reply(message.rid, message.value, message.failed))
-        if isinstance(message, Located | Gone):
-            if isinstance(message, Located):
-                message = replace(message, same=False, caller=False)
-                if not is_reachable(message.address):
-                    raise ValueError(f"address={message.address!r:.80} is none")
-            awaited = message.id in self._sought
+            self._asked.pop(message.rid, None)
+        elif isinstance(message, Located | Gone):
             self._sought.discard(message.id)
-            return _if(awaited, message)
-        if isinstance(message, Died):
-            awaited = self._heard_of_death(message.id, message.following)
-            return _if(awaited, message)
-        assert isinstance(message, Event)
-        return _if(self._heard_event(message), message)
-
-    def _heard_of_death(self, actor_id: int, following: int | None) -> bool:
-        watched = actor_id in self._watched
-        if watched and following is not None:
-            self._watched[actor_id] = following
-        else:
-            self._watched.pop(actor_id, None)
-        return watched
-
-    def _heard_event(self, event: Event) -> bool:
-        watched = event.monitor in self._monitors
-        if watched and not event.last:
-            self._monitors[event.monitor] = (event.actor, event.incarnation)
-        else:
-            self._monitors.pop(event.monitor, None)
-        return watched
+        elif isinstance(message, Died) and message.id in self._watched:
+            del self._watched[message.id]
+            if message.following is not None:
+                self._watched[message.id] = message.following
+        elif isinstance(message, Event) and message.monitor in self._monitors:
+            del self._monitors[message.monitor]
+            if not message.last:
+                last = (message.actor, message.incarnation)
+                self._monitors[message.monitor] = last
 
     def mourned(self) -> list[int]:
         """The processes and actors that `last_words` calls dead."""
@@ -737,7 +707,3 @@ class Asker:
             for monitor, (label, incarnation) in self._monitors.items()
         ]
         return found
-
-
-def _if(awaited: bool, message: Message) -> Message | None:
-    return message if awaited else None

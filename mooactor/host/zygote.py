@@ -314,7 +314,7 @@ class _Forks:
     def add_a_spare(self) -> None:
         """For the next one; not again before that if the system refuses it."""
         # For async actors, and sessions of several hosts: now nobody waits.
-        import mooactor.control.strangers
+        import mooactor.control.unauthenticated
         import mooactor.process.actor.concurrent  # noqa: F401
 
         gc.freeze()

@@ -414,7 +414,8 @@ class Accumulator:
             enough = int(result[2]) >= self.batch
             return list(range(len(counts))) if enough else None
         row = torch.zeros(_CHOICE + 2, dtype=torch.int64)
-        row[: len(counts)] = torch.tensor(counts[:_CHOICE], dtype=torch.int64)
+        for place, count in enumerate(counts[:_CHOICE]):
+            row[place] = count
         row[_CHOICE:] = torch.tensor(arrives)
         work = self.group.all_gather(row)
         yield work
@@ -466,13 +467,11 @@ class Accumulator:
                         "state any more: start from a checkpoint"
                     )
                 if (newest != -oldest or news) and self.group.size > 1:
-                    rank = self.group.rank if has == newest else 1 << 30
-                    giver = torch.tensor([rank])
-                    yield self.group.allreduce(giver, "min")
+                    giver = yield from self._first(has == newest)
                     if self.group.epoch != epoch:
-                        continue  # these are ranks no more
+                        continue  # it may be the rank of another one now
                     yield from self._share_state(
-                        int(giver), has < newest, newest, bool(trained)
+                        giver, has < newest, newest, bool(trained)
                     )
             except PeerLost:
                 self._counts["lost"] += 1
@@ -480,10 +479,16 @@ class Accumulator:
                 self._epoch, self._is_new = epoch, False
                 self._check_is_due = True
 
+    def _first(self, is_one: bool) -> Generator[Any, None, int]:
+        """The lowest rank of those that say yes."""
+        rank = torch.tensor([self.group.rank if is_one else 1 << 30])
+        yield self.group.allreduce(rank, "min")
+        return int(rank)
+
     def _share_state(
         self, giver: int, behind: bool, newest: int, trained: bool
     ) -> _Round:
-        """The first member that has the newest version offers it to the others.
+        """A member that has the newest version offers it to the others.
 
         Args:
           giver: its rank.

@@ -10,7 +10,7 @@ reduced, not each other's tensors.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mooactor.learner.kinds import is_array, is_torch
@@ -36,6 +36,11 @@ def listed(tensors: Any) -> list[Any]:
     )
 
 
+def reusable(tensors: Any) -> Any:
+    """The same argument; of an iterator, which can be read only once, a list."""
+    return list(tensors) if isinstance(tensors, Iterator) else tensors
+
+
 def label(tensors: Any, index: int) -> str:
     """The name of a tensor: its key, or its position."""
     if is_array(tensors) or is_torch(tensors):
@@ -51,7 +56,7 @@ def keys_of(tensors: Any) -> tuple[Any, ...]:
     Raises:
       TypeError: they cannot be compared with those of other processes.
     """
-    if not isinstance(tensors, Mapping):
+    if type(tensors) is list or not isinstance(tensors, Mapping):
         return ()
     return tuple(map(_plain, _in_order(tensors)))
 

@@ -67,12 +67,6 @@ class Buffer(NamedTuple):
             return self.staged.low, self.staged.high
         return self.address, self.address + self.bytes
 
-    @property
-    def code(self) -> int:
-        """A number for the type, the same in every process."""
-        known = DTYPES.get(self.dtype)
-        return zlib.crc32(self.dtype.encode()) if known is None else known
-
 
 def nothing_staged(place: Place) -> None:
     """No operation is queued."""
@@ -91,6 +85,11 @@ def buffer_of(tensor: Any, *, written: bool, staged: Staged = nothing_staged) ->
       ValueError: it would be written to, and is read-only, or its elements share
         memory.
     """
+    if is_plain(tensor):
+        address = tensor.data_ptr()
+        if address % tensor.itemsize == 0:
+            name, storage = name_of_torch(tensor), tensor.untyped_storage()
+            return Buffer(address, tensor.nbytes, name, tensor.shape, storage)
     if is_array(tensor):
         return _of_array(tensor, written, staged)
     if is_torch(tensor):
@@ -105,19 +104,25 @@ def buffer_of(tensor: Any, *, written: bool, staged: Staged = nothing_staged) ->
 
 def layout_of(buffers: Iterable[Buffer], keys: tuple[Any, ...] = ()) -> int:
     """A hash of shapes, types and keys (see `keys_of`), the same in every process."""
-    return _layout_number(tuple([(b.code, b.shape) for b in buffers]), keys)
+    return _layout_number(tuple([(b.dtype, b.shape) for b in buffers]), keys)
 
 
 @functools.lru_cache(maxsize=1024)  # the same few, in each step of a training
 def _layout_number(
-    kinds: tuple[tuple[int, tuple[int, ...]], ...], keys: tuple[Any, ...]
+    kinds: tuple[tuple[str, tuple[int, ...]], ...], keys: tuple[Any, ...]
 ) -> int:
     # Not `hash`, nor `repr`, which another version of Python may compute otherwise.
-    numbers = [n for code, shape in kinds for n in (code, len(shape), *shape)]
+    numbers = [n for dtype, shape in kinds for n in (_code(dtype), len(shape), *shape)]
     packed = struct.pack(f"<{len(numbers)}Q", *numbers)
     if keys:
         packed += json.dumps(keys).encode("ascii")
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
+
+
+def _code(dtype: str) -> int:
+    """A number for the type, the same in every process."""
+    known = DTYPES.get(dtype)
+    return zlib.crc32(dtype.encode()) if known is None else known
 
 
 def _of_array(array: np.ndarray[Any, Any], written: bool, staged: Staged) -> Buffer:
@@ -143,10 +148,6 @@ def _of_array(array: np.ndarray[Any, Any], written: bool, staged: Staged) -> Buf
 
 def _of_torch(tensor: Any, written: bool, staged: Staged) -> Buffer:
     name = name_of_torch(tensor)
-    if is_plain(tensor):
-        storage, address = tensor.untyped_storage(), tensor.data_ptr()
-        if address % tensor.itemsize == 0:
-            return Buffer(address, tensor.nbytes, name, tensor.shape, storage)
     check_torch(tensor)
     tensor = tensor.detach()  # which keeps its memory, and with it its place
     place = _place_of_torch(tensor)

@@ -3,24 +3,25 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from mooactor.control import codec
 from mooactor.control.messages import readable
 from mooactor.errors import CallTimeout, MooError
-from mooactor.learner.arguments import keys_of, refuse_other_keys
+from mooactor.learner.arguments import keys_of, refuse_other_keys, reusable
 from mooactor.learner.buffers import (
     Buffer,
     buffer_of,
     buffers_of,
     empty_like,
     layout_of,
+    nothing_staged,
     refuse_shared,
 )
 from mooactor.learner.calls import Pair, parts_of
@@ -33,6 +34,9 @@ from mooactor.process.loops import refuse_to_block
 from mooactor.tensors import collective
 from mooactor.tensors.collective import OPS, Info, SharedGroup
 from mooactor.tensors.network import Network, name_of
+
+if TYPE_CHECKING:
+    from mooactor.learner.nccl import Executor
 
 T = TypeVar("T")
 M = TypeVar("M")  # a torch.nn.Module
@@ -86,6 +90,7 @@ class LearnerGroup:
         min_size: int = 2,
         *,
         on_loss: Literal["raise", "finish"] = "raise",
+        backend: Literal["cpu", "nccl", "auto"] = "cpu",
         timeout: float = 60.0,
     ) -> None:
         """Join, and wait until the group has `min_size` members.
@@ -99,13 +104,18 @@ class LearnerGroup:
             fewer than `min_size` members left, and in operations that name a rank,
             they get `PeerLost` in any case. To finish costs a copy of each input that
             its result would overwrite: give `out`. The same for all members.
+          backend: what moves the bytes of tensors on GPUs: ``"cpu"``, they are copied
+            to main memory and back; ``"nccl"``, NCCL, through torch; ``"auto"``, NCCL
+            in each operation for which all members have it, and tensors on a GPU, and
+            else the CPU. With ``"nccl"`` and ``"auto"`` a thread makes operations in
+            the order queued, without `Work.wait`. The same for all members.
           timeout: seconds for this, and for each operation: if a member does not join
             in time, it fails for all.
 
         Raises:
           CallTimeout: not let in, or too few members, within `timeout`.
-          MooError: the system has no memory for it, or this process cannot listen for
-            members on other hosts.
+          MooError: the system has no memory for it, this process cannot listen for
+            members on other hosts, or it cannot use the `backend`.
           ValueError: the group exists with another `min_size` or `on_loss`, or an
             argument makes no sense.
           ActorUnavailable: no session runs in this process.
@@ -113,12 +123,19 @@ class LearnerGroup:
         name = checks.name("name", name)
         checks.count("min_size", min_size, "a number of members", least=1, most=1024)
         checks.one_of("on_loss", on_loss, ("raise", "finish"))
+        checks.one_of("backend", backend, ("cpu", "nccl", "auto"))
         checks.seconds("timeout", timeout, positive=True, optional=False)
         refuse_to_block(
             f"learner group {name!r} to form", "`await asyncio.to_thread(…)`"
         )
+        if backend == "nccl":
+            from mooactor.learner.nccl import refuse_without
+
+            refuse_without()
         self.name, self.timeout = name, timeout
         self._shared: SharedGroup | None = None
+        self._executor: Executor | None = None
+        self._queued: Queued | Executor
         self._pid = os.getpid()
         runtime = current_runtime()
         network, share = _ways(runtime.network)
@@ -133,9 +150,20 @@ class LearnerGroup:
                 for fd in fds:
                     os.close(fd)
             self._wait_until_in(shared, time.monotonic() + timeout)
+            if backend != "cpu":
+                self._execute(backend, finishes)
         except BaseException:
             self.leave()
             raise
+
+    def _execute(self, backend: str, finishes: bool) -> None:
+        """From now on an executor makes this member's operations."""
+        from mooactor.learner.nccl import Executor
+
+        member = object.__new__(LearnerGroup)
+        member.__dict__.update(self.__dict__)
+        self._executor = self._queued = Executor(member, backend, finishes)
+        weakref.finalize(self, self._executor.close)
 
     def _wait_until_in(self, shared: SharedGroup, until: float) -> None:
         while not self._is_in(shared):
@@ -197,14 +225,16 @@ class LearnerGroup:
     def transport(self) -> str | None:
         """The transport of this host's large tensors: ``"shm"`` if all members share
         memory, else ``"ofi"`` or ``"tcp"``. None until the first operation of an epoch
-        has made the connections."""
-        return name_of(self._info().transport)
+        has made the connections. ``"nccl"`` if the last operation on tensors of a GPU
+        went by NCCL."""
+        by = self._executor and self._executor.transport
+        return by or name_of(self._info().transport)
 
     def statistics(self) -> dict[str, Any]:
         """Counts since joining: operations, bytes, failures, and seconds asleep; the
         number of the members' hosts, and the `transport`."""
         info = self._info()
-        return {**info._asdict(), "transport": name_of(info.transport)}
+        return {**info._asdict(), "transport": self.transport}
 
     # -- what they do together ---------------------------------------------
 
@@ -233,6 +263,7 @@ class LearnerGroup:
             copied; or `out` does not fit.
         """
         checks.one_of("op", op, OPS)
+        tensors, out = reusable(tensors), reusable(out)
         with self._turn():
             pairs = self._pairs(tensors, out)
             for source, _ in pairs:
@@ -243,7 +274,10 @@ class LearnerGroup:
                     )
             result = tensors if out is None else out
             label, keys = f"allreduce({op})", keys_of(tensors)
-            return self._queue("allreduce", label, pairs, result, op=op, keys=keys)
+            given = tensors, out
+            return self._queue(
+                "allreduce", label, pairs, given, result, op=op, keys=keys
+            )
 
     def broadcast(self, tensors: T, root: int = 0) -> Work[T]:
         """Replace the tensors of all members by those of rank `root`.
@@ -254,18 +288,23 @@ class LearnerGroup:
           TypeError, ValueError: as `allreduce` does.
         """
         checks.count("root", root, "the rank of a member")
+        tensors = reusable(tensors)
         with self._turn():
             pairs = self._pairs(tensors, None)
             label, keys = f"broadcast from rank {root}", keys_of(tensors)
-            return self._queue("broadcast", label, pairs, tensors, root=root, keys=keys)
+            given = tensors, None
+            return self._queue(
+                "broadcast", label, pairs, given, tensors, root=root, keys=keys
+            )
 
     def all_gather(self, tensor: Any) -> Work[Any]:
         """All members' tensors, stacked in rank order: ``[size, *shape]``."""
         with self._turn():
             source = self._source(tensor)
             result = empty_like(tensor, (self.size, *source.shape))
-            pair = source, buffer_of(result, written=True)
-            return self._queue("all_gather", "all_gather", [pair], result)
+            pair = source, self._new(result)
+            given = tensor, None
+            return self._queue("all_gather", "all_gather", [pair], given, result)
 
     def reduce_scatter(self, tensor: Any, op: Reduction = "mean") -> Work[Any]:
         """Reduce ``[size, *shape]`` over all members; each gets its row.
@@ -287,9 +326,10 @@ class LearnerGroup:
                     f"the shape is {source.shape}"
                 )
             result = empty_like(tensor, source.shape[1:])
-            pair = source, buffer_of(result, written=True)
+            pair = source, self._new(result)
             label = f"reduce_scatter({op})"
-            return self._queue("reduce_scatter", label, [pair], result, op=op)
+            given = tensor, None
+            return self._queue("reduce_scatter", label, [pair], given, result, op=op)
 
     def barrier(self) -> None:
         """Wait until all members have come here, and admit newcomers.
@@ -300,13 +340,13 @@ class LearnerGroup:
         """
         refuse_to_block("a barrier", "`await asyncio.to_thread(group.barrier)`")
         with self._turn():
-            work = self._queue("barrier", "barrier", [], None)
+            work = self._queue("barrier", "barrier", [], ([], None), None)
         work.wait()
 
     def barrier_async(self) -> Work[None]:
         """As `barrier`, to be waited for later: by `Work.wait`, or ``await``."""
         with self._turn():
-            return self._queue("barrier", "barrier", [], None)
+            return self._queue("barrier", "barrier", [], ([], None), None)
 
     def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
         """The picklable object that rank `root` gives, on all members; others give
@@ -387,6 +427,8 @@ class LearnerGroup:
         shared = self._shared
         if shared is not None and not is_child(self._pid):
             shared.leave()
+            if self._executor is not None:
+                self._executor.close()
             self._shared = None  # after: who was interrupted may call it again
 
     close = leave
@@ -411,7 +453,7 @@ class LearnerGroup:
             return f"<LearnerGroup {self.name!r}, left>"
         return (
             f"<LearnerGroup {self.name!r}, rank {info.rank} of {info.size}, "
-            f"epoch {info.epoch}, {_way(info)}>"
+            f"epoch {info.epoch}, {_way(info, self.transport)}>"
         )
 
     def __reduce__(self) -> Any:
@@ -451,6 +493,10 @@ class LearnerGroup:
         self._queued.refuse_overlaps([source])
         return source
 
+    def _new(self, result: Any) -> Buffer:
+        staged = self._executor.staged if self._executor else nothing_staged
+        return buffer_of(result, written=True, staged=staged)
+
     def _pairs(self, tensors: Any, out: Any) -> list[Pair]:
         """The memory of tensors and of their results; without `out` it is the same."""
         staged = self._queued.staged
@@ -472,23 +518,27 @@ class LearnerGroup:
         kind: str,
         label: str,
         pairs: list[Pair],
+        given: tuple[Any, Any],
         result: T,
         *,
         op: str = "sum",
         root: int = 0,
         keys: tuple[Any, ...] = (),
     ) -> Work[T]:
+        """`given`: the tensors and `out` themselves, which an executor looks at."""
+        if self._executor is not None:
+            options = {"op": op, "root": root, "keys": keys}
+            return self._executor.queue(kind, label, pairs, given, result, options)
+        assert isinstance(self._queued, Queued)
         parts = parts_of(kind, pairs, op=op, root=root, keys=keys)
-        entry = Entry([by for by, _ in pairs], [to for _, to in pairs], label)
-        member = self._queued.member
-        member.submit(entry, parts)
-        finish = functools.partial(self._queued.bring, entry)
-        return Work(self.name, label, entry, result, finish, member.start, self._pid)
+        entry = Entry(pairs, label)
+        self._queued.member.submit(entry, parts)
+        return Work(self.name, label, entry, result, self._queued, self._pid)
 
 
-def _way(info: Info) -> str:
+def _way(info: Info, transport: str | None) -> str:
     """The members' ways to each other, in words."""
-    transport = name_of(info.transport) or "not connected yet"
+    transport = transport or "not connected yet"
     return transport if info.hosts < 2 else f"{info.hosts} hosts, {transport}"
 
 

@@ -82,18 +82,20 @@ def check_torch(tensor: Any) -> None:
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether a tensor's values are its memory on this host, from first to last byte,
-    in order. False also for kinds that `check_torch` refuses."""
-    torch = sys.modules["torch"]
+    """Whether it is a torch tensor whose values are its memory on this host, from first
+    to last byte, in order. False also for kinds that `check_torch` refuses."""
+    torch = sys.modules.get("torch")
     cls = type(tensor)
     return bool(
-        (cls is torch.Tensor or cls is torch.nn.Parameter)
+        torch is not None
+        and (cls is torch.Tensor or cls is torch.nn.Parameter)
         and tensor.is_cpu
         and not tensor.is_nested
         and tensor.layout is torch.strided
         and not tensor.is_quantized
         and tensor.is_contiguous()
-        and is_resolved(tensor)
+        and not tensor.is_conj()
+        and not tensor.is_neg()
         and not tensor._is_zerotensor()
     )
 

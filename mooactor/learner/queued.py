@@ -19,11 +19,12 @@ the next one who waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from mooactor.control.complaints import was_interrupted
 from mooactor.learner.buffers import Buffer
+from mooactor.learner.calls import Pair
 from mooactor.learner.places import Place
 from mooactor.tensors.collective import SharedGroup, SharedWork
 
@@ -31,20 +32,18 @@ from mooactor.tensors.collective import SharedGroup, SharedWork
 class Entry(SharedWork):
     """One operation and its results' places."""
 
-    __slots__ = ("targets", "label", "error", "_in_place", "_settled")
+    __slots__ = ("pairs", "label", "error", "_copies", "_settled")
 
-    def __init__(
-        self, sources: Sequence[Buffer], targets: Sequence[Buffer], label: str
-    ) -> None:
-        super().__init__(sources)
-        self.targets, self.label = targets, label
+    def __init__(self, pairs: list[Pair], label: str) -> None:
+        super().__init__()
+        self.pairs, self.label = pairs, label
         self.error: Exception | None = None  # of copying back
-        self._in_place = not any(target.finish for target in targets)
+        self._copies = [to.finish for _, to in pairs if to.finish is not None]
         self._settled = False
 
     def settle(self) -> None:
         """Copy its results back; an error of that is kept for whoever waits for it."""
-        outcome = None if self._in_place else self.wait(0.0)
+        outcome = self.wait(0.0) if self._copies else None
         if outcome is not None and not outcome.status:
             try:
                 self._bring_back()
@@ -55,11 +54,10 @@ class Entry(SharedWork):
         self._settled = True
 
     def _bring_back(self) -> None:
-        for target in self.targets:
+        for copy in self._copies:
             if self._settled:
                 return  # by a signal handler; the program may use the tensors now
-            if target.finish is not None:
-                target.finish()
+            copy()
 
 
 class Queued:
@@ -76,7 +74,7 @@ class Queued:
     def staged(self, place: Place) -> Any:
         """The present copy of exactly this tensor, or None."""
         for entry in reversed(self._entries()):
-            for target in entry.targets:
+            for _, target in entry.pairs:
                 if target.staged == place:
                     return target.holder
         return None
@@ -93,7 +91,7 @@ class Queued:
         entries = self._entries()
         for buffer in buffers:
             for entry in entries:
-                if any(_hides(target, buffer) for target in entry.targets):
+                if any(_hides(target, buffer) for _, target in entry.pairs):
                     raise ValueError(
                         f"a tensor shares memory with a result of {entry.label}, "
                         "which is still queued, and one of the two has to be "

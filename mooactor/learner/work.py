@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from mooactor.errors import ActorUnavailable, CallTimeout, PeerLost
 from mooactor.learner.children import is_child, refuse_in_child
+from mooactor.learner.queued import Entry, Queued
 from mooactor.process import checks
 from mooactor.process.loops import blocks_a_loop, refuse_to_block
 from mooactor.tensors import collective
-from mooactor.tensors.collective import Outcome, SharedWork
+from mooactor.tensors.collective import Outcome
 
 T = TypeVar("T")
 
@@ -43,24 +44,22 @@ class Work(Generic[T]):
     """
 
     __slots__ = (
-        *("_finish", "_group", "_label", "_pid"),
-        *("_result", "_start", "_work"),
+        *("_group", "_label", "_pid"),
+        *("_queued", "_result", "_work"),
     )
 
     def __init__(
         self,
         group: str,
         label: str,
-        work: SharedWork,
+        work: Entry,
         result: T,
-        finish: Callable[[], object],
-        start: Callable[[], None],
+        queued: Queued,
         pid: int,
     ) -> None:
         """`pid`: of the process that queued it."""
         self._label, self._group, self._pid = label, group, pid
-        self._work, self._result, self._finish = work, result, finish
-        self._start = start
+        self._work, self._result, self._queued = work, result, queued
 
     def start(self) -> Work[T]:
         """Run this and all later operations in the group's background thread.
@@ -69,7 +68,7 @@ class Work(Generic[T]):
           RuntimeError: this process has left the group.
         """
         refuse_in_child(self._pid, self._group)
-        self._start()
+        self._queued.member.start()
         return self
 
     def wait(self, timeout: float | None = None) -> None:
@@ -88,18 +87,22 @@ class Work(Generic[T]):
           ValueError: the members did not make the same call.
           RuntimeError: on a running event loop, which it would freeze.
         """
-        refuse_in_child(self._pid, self._group)
-        if blocks_a_loop() and not self._work.done():
+        if blocks_a_loop() and not self.done():
             refuse_to_block(self._label, "`await work`")
         timeout = checks.seconds("timeout", timeout)
         until = None if timeout is None else time.monotonic() + timeout
-        outcome = None if until is not None else self._work.wait(_SLICE_S)
-        self._conclude(self._outcome(until) if outcome is None else outcome)
+        try:  # C refuses, too; to ask before takes as long as the rest of this
+            outcome = None if until is not None else self._work.wait(_SLICE_S)
+            outcome = self._outcome(until) if outcome is None else outcome
+        except RuntimeError:
+            refuse_in_child(self._pid, self._group)
+            raise
+        self._conclude(outcome)
 
     def _conclude(self, outcome: Outcome) -> None:
         if outcome.status:
             raise failure(self._what(), outcome)
-        self._finish()
+        self._queued.bring(self._work)
 
     def result(self, timeout: float | None = None) -> T:
         """Wait, and return the result tensors: those given, or `out`."""

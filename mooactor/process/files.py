@@ -33,7 +33,7 @@ anything is opened. Invariants:
 * There are never more actors than `capacity` of it: each process then has room for ways
   to all the others, and for `_RESERVE` files of its own.
 * A process with more files of its own than that starts fewer actors.
-* Connections that have proved nothing make way for others (`control.strangers`).
+* Connections that have proved nothing make way for others (`control.unauthenticated`).
 
 The cost of one actor was measured (a session of 20 actors, /proc/PID/fd):
 

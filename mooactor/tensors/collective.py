@@ -11,6 +11,7 @@ import itertools
 import operator
 import os
 import threading
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,8 +53,6 @@ if missing is None:
     EFORK, EMISMATCH = lib.MOO_EFORK, lib.MOO_EMISMATCH
     EUNREACHABLE = lib.MOO_EUNREACHABLE
     # Parsed once: a type by its name takes as long as the rest of a call.
-    _NUMBERS, _ADDRESSES = ffi.typeof("uint64_t []"), ffi.typeof("void **")
-    _REQUESTS = ffi.typeof("moo_request []")
     _MEMBERS = ffi.typeof(f"moo_member [{lib.MOO_GROUP_MAX}]")
     _SLOT, _OUTCOME = ffi.typeof("moo_work **"), ffi.typeof("moo_outcome *")
 
@@ -61,36 +60,25 @@ if missing is None:
 _HOST_BYTES = 63  # of a name, for C
 
 
-class Part(NamedTuple):
-    """The part of a call for tensors of one type, by address; see `moo_request`.
+def part_of(
+    kind: str,
+    dtype: int = 0,
+    op: int = 0,
+    root: int = 0,
+    layout: int = 0,
+    spans: Sequence[int] = (),
+    output_bytes: int = 0,
+) -> list[int]:
+    """The part of a call for tensors of one type; see `moo_group_submit_numbers`.
 
-    `layout` is a hash of the whole call, the same in all its parts: before anything is
-    done, all members' must be equal.
+    Args:
+      layout: a hash of the whole call, the same in all its parts: before anything is
+        done, all members' must be equal.
+      spans: the addresses of all inputs, then those of all outputs, then the bytes of
+        each.
     """
-
-    kind: str
-    dtype: int = 0
-    op: int = 0
-    root: int = 0
-    layout: int = 0
-    inputs: Sequence[int] = ()
-    outputs: Sequence[int] = ()
-    sizes: Sequence[int] = ()
-    output_bytes: int = 0
-
-    def fill(self, request: Any) -> object:
-        """Describe it to C. The result must live until C has copied it."""
-        request.kind, request.dtype, request.op = KINDS[self.kind], self.dtype, self.op
-        request.root, request.layout = self.root, self.layout
-        request.count, request.output_bytes = len(self.sizes), self.output_bytes
-        count = len(self.sizes)
-        if not count:
-            return None
-        kept = ffi.new(_NUMBERS, [*self.inputs, *self.outputs, *self.sizes])
-        request.inputs = ffi.cast(_ADDRESSES, kept)
-        request.outputs = ffi.cast(_ADDRESSES, kept + count)
-        request.bytes = kept + 2 * count
-        return kept
+    count = len(spans) // 3
+    return [KINDS[kind], dtype, op, root, layout, output_bytes, count, *spans]
 
 
 class Outcome(NamedTuple):
@@ -133,13 +121,11 @@ class SharedWork:
         """The outcome, or None: not yet, after `seconds` or a signal."""
         out = self._outcome
         err = lib.moo_work_wait(filled(self._slot), seconds, out)
+        if not err:
+            return outcome_of(out) if out.status else _WELL
         if err == ETIMEOUT:
             return None
-        if err:
-            raise error_of(err)
-        if out.status == OK:
-            return _WELL
-        return outcome_of(out)
+        raise error_of(err)
 
     def members(self) -> list[tuple[int, int, str]]:
         """The pid, process id and host of each member that took part, in rank order;
@@ -152,7 +138,7 @@ class SharedWork:
         """Whether it has ended, well or not. False before it is queued, and in a forked
         child."""
         work = self._slot[0]
-        return work != ffi.NULL and bool(lib.moo_work_done(work))
+        return bool(work and lib.moo_work_done(work))
 
 
 def filled(slot: Any) -> Any:
@@ -162,9 +148,10 @@ def filled(slot: Any) -> Any:
       RuntimeError: nothing; or the slot's finalizer, which may come before others of
         the same garbage, has emptied it.
     """
-    if slot[0] == ffi.NULL:
+    pointer = slot[0]
+    if not pointer:
         raise error_of(ECLOSED)
-    return slot[0]
+    return pointer
 
 
 def outcome_of(out: Any) -> Outcome:
@@ -393,24 +380,23 @@ class SharedGroup:
             raise error_of(err)
         return not err
 
-    def submit(self, work: W, parts: Sequence[Part]) -> W:
-        """Queue a call, which ends as one: with the first of its parts that fails.
-        Returns its work.
+    def submit(self, work: W, parts: Sequence[list[int]]) -> W:
+        """Queue a call, which ends as one: with the first of its parts (see `part_of`)
+        that fails. Returns its work.
 
         If this is interrupted, the call is queued as if it were not, or not at all.
         """
-        requests = ffi.new(_REQUESTS, len(parts))
-        kept = [part.fill(request) for part, request in zip(parts, requests)]
+        listed = parts[0] if len(parts) == 1 else [n for part in parts for n in part]
+        numbers = array("Q", listed).tobytes()
         said: dict[str, int] = {}
-        call = (self._group, requests, len(parts), work.slot)
-        errors = itertools.starmap(lib.moo_group_submit, (call,))
+        call = (filled(self._slot), numbers, len(numbers), len(parts), work.slot)
+        errors = itertools.starmap(lib.moo_group_submit_numbers, (call,))
         taken = map(operator.not_, map(said.setdefault, ("err",), errors))
         with self.lock:
             if self.works:
                 self.settle()
             # One step for signal handlers: C takes it, and it is kept.
             self.works.extend(itertools.compress((work,), taken))
-        del kept  # C has its own copy now
         if said["err"]:
             raise error_of(said["err"])
         return work
@@ -425,14 +411,10 @@ class SharedGroup:
                 if work is not ended and not work.done():
                     break
                 work.settle()
-                self._forget(work)
-
-    def _forget(self, work: SharedWork) -> None:
-        # By name: the first one now may be another than a moment ago.
-        try:
-            self.works.remove(work)
-        except ValueError:
-            pass  # a signal handler has settled it meanwhile
+                try:  # by name: the first one now may be another than a moment ago
+                    self.works.remove(work)
+                except ValueError:
+                    pass  # a signal handler has settled it meanwhile
 
     def start(self) -> None:
         """Start a thread of the group's own, which runs the queue from now on."""

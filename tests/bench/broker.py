@@ -25,8 +25,7 @@ from typing import Any
 from mooactor import __version__
 from mooactor.cli.bench.measure import Effort, keep_on, processor_time
 from mooactor.cli.bench.report import Goal, Row, Skipped
-from mooactor.cluster.announcement import read
-from mooactor.cluster.registry import Registry
+from mooactor.cluster.registry import Registry, read
 from mooactor.control import secret
 from mooactor.control.channel import Channel
 from mooactor.control.envelope import VERSION

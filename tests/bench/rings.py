@@ -28,9 +28,9 @@ from mooactor.cli.bench.report import Goal, Row, Skipped
 from mooactor.tensors.collective import (
     DTYPES,
     OPS,
-    Part,
     SharedGroup,
     SharedWork,
+    part_of,
 )
 from mooactor.tensors.network import Network as Ways
 from tests.clusters import Network
@@ -191,18 +191,13 @@ def _ours(address: str, rank: int, ranks: int, segment: int, bell: int) -> Rank:
             raise RuntimeError(f"an operation failed: {outcome}")
 
     def reduce(tensor: Any) -> None:
-        where = [tensor.data_ptr()]
-        part = Part(
-            "allreduce",
-            dtype=DTYPES["float32"],
-            op=OPS["sum"],
-            inputs=where,
-            outputs=where,
-            sizes=[tensor.nbytes],
-        )
+        spans = [tensor.data_ptr(), tensor.data_ptr(), tensor.nbytes]
+        part = part_of("allreduce", DTYPES["float32"], OPS["sum"], spans=spans)
         finish(group.submit(SharedWork(tensor), [part]))
 
-    return Rank(lambda: finish(group.submit(SharedWork(), [Part("barrier")])), reduce)
+    return Rank(
+        lambda: finish(group.submit(SharedWork(), [part_of("barrier")])), reduce
+    )
 
 
 def _gloo(rank: int, ranks: int, where: str) -> Rank:

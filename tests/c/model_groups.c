@@ -71,12 +71,10 @@ struct cell { /* what others see of a slot */
     bool odd[2], admits[2]; /* by seq */
 };
 
-struct queue {
-    uint32_t count;
-    struct {
-        uint16_t bytes;
-        uint8_t data[MOOI_FRAME_BYTES];
-    } frames[DEPTH];
+struct queue { /* of frames, one after the other */
+    uint32_t count, used;
+    uint16_t bytes[DEPTH];
+    uint8_t data[4 * MOOI_FRAME_BYTES];
 };
 
 struct parcel { /* between leaders */
@@ -151,22 +149,28 @@ static void put_frame(struct queue *queue, const struct mooi_frame *frame)
 {
     struct mooi_frame copy;
     holds(queue->count < DEPTH, "the model's queues are long enough");
-    uint8_t *data = queue->frames[queue->count].data;
-    size_t bytes = mooi_frame_write(frame, data, MOOI_FRAME_BYTES);
+    uint8_t *data = queue->data + queue->used;
+    size_t bytes =
+        mooi_frame_write(frame, data, sizeof queue->data - queue->used);
     holds(bytes > 0 && mooi_frame_read(&copy, &heard, data, bytes),
           "a frame that is written can be read");
-    queue->frames[queue->count++].bytes = (uint16_t)bytes;
+    queue->bytes[queue->count++] = (uint16_t)bytes;
+    queue->used += (uint32_t)bytes;
 }
 
 static struct mooi_frame take_frame(struct queue *queue)
 {
     struct mooi_frame frame;
-    holds(mooi_frame_read(&frame, &heard, queue->frames[0].data,
-                          queue->frames[0].bytes), "a frame can be read");
-    memmove(queue->frames, queue->frames + 1,
-            (DEPTH - 1) * sizeof *queue->frames);
-    memset(&queue->frames[DEPTH - 1], 0, sizeof *queue->frames);
+    uint32_t bytes = queue->bytes[0];
+    holds(mooi_frame_read(&frame, &heard, queue->data, bytes),
+          "a frame can be read");
+    queue->used -= bytes;
+    memmove(queue->data, queue->data + bytes, queue->used);
+    memset(queue->data + queue->used, 0, bytes);
     queue->count--;
+    memmove(queue->bytes, queue->bytes + 1,
+            queue->count * sizeof *queue->bytes);
+    queue->bytes[queue->count] = 0;
     return frame;
 }
 
@@ -1219,9 +1223,10 @@ static void play_random(uint64_t seed)
 
 /* ---- all orders of a small world ---- */
 
-enum { DEEPEST = 160, SEEN_BITS = 24 };
+enum { DEEPEST = 200 };
 
 static uint64_t *seen_states;
+static int seen_bits;
 static uint64_t state_count;
 
 static uint64_t print_of(const void *start, size_t bytes)
@@ -1231,7 +1236,9 @@ static uint64_t print_of(const void *start, size_t bytes)
     for (size_t i = 0; i < bytes / 8; i++) {
         if (!words[i])
             continue;
-        hash = (hash ^ words[i] ^ (uint64_t)i << 40) * 0x9e3779b97f4a7c15ull;
+        hash = (hash ^ i) * 0xd6e8feb86659fd93ull;
+        hash ^= hash >> 32;
+        hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ull;
         hash ^= hash >> 29;
     }
     return hash ? hash : 1;
@@ -1240,7 +1247,7 @@ static uint64_t print_of(const void *start, size_t bytes)
 /* false: it was there already. */
 static bool first_time(uint64_t print)
 {
-    uint64_t mask = ((uint64_t)1 << SEEN_BITS) - 1, i = print & mask;
+    uint64_t mask = ((uint64_t)1 << seen_bits) - 1, i = print & mask;
     for (; seen_states[i]; i = (i + 1) & mask)
         if (seen_states[i] == print)
             return false;
@@ -1275,20 +1282,46 @@ static void explore(uint64_t most)
         check_rest();
 }
 
-static void explore_all(uint32_t hosts, uint32_t people, uint32_t min_size,
-                        int faults, uint64_t most)
+/* Let all join, in one order, until they are about to call. */
+static void form(void)
 {
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        for (uint32_t i = 0; i < world.hosts; i++) {
+            const struct choice ways[] = {{UP, i, 0}, {DOWN, i, 0}};
+            for (int way = 0; way < 2; way++)
+                for (; may(ways[way]); moved = true)
+                    act_on(ways[way]);
+        }
+    }
+    for (uint32_t i = 0; i < PEOPLE; i++)
+        if (world.people[i].phase == JOINING)
+            step(&world.people[i]);
+}
+
+/* `bits`: of the number of states that there is room for; `formed`: all have
+ * joined before. */
+static void explore_all(uint32_t hosts, uint32_t people, uint32_t min_size,
+                        int faults, bool formed, int bits)
+{
+    uint64_t most = (uint64_t)3 << (bits - 2);
+    seen_bits = bits;
     path = (struct schedule){.hosts = hosts, .people = people,
                              .min_size = min_size, .faults = faults};
-    seen_states = calloc((size_t)1 << SEEN_BITS, sizeof *seen_states);
+    seen_states = calloc((size_t)1 << bits, sizeof *seen_states);
     state_count = 0;
     if (setjmp(failed))
         fail_with(&path, failure, "world of hosts", hosts);
     begin(hosts, people, min_size, faults);
+    if (formed)
+        form();
     explore(most);
-    printf("%u hosts, %u members, %d faults: %llu states%s\n", (unsigned)hosts,
-           (unsigned)people, faults, (unsigned long long)state_count,
+    printf("%u hosts, %u members%s, %d faults: %llu states%s\n",
+           (unsigned)hosts, (unsigned)people, formed ? " of a group" : "",
+           faults, (unsigned long long)state_count,
            state_count > most ? ", not all" : "");
+    fflush(stdout);
     free(seen_states);
 }
 
@@ -1304,13 +1337,11 @@ int main(int argc, char **argv)
     for (uint64_t seed = 0; seed < schedules; seed++)
         play_random(seed);
     printf("%llu schedules\n", (unsigned long long)schedules);
-    explore_all(1, 2, 1, 1, UINT64_MAX);
-    explore_all(2, 2, 2, 1, UINT64_MAX);
+    explore_all(1, 2, 1, 1, false, 24);
+    explore_all(2, 2, 2, 1, false, 24);
     if (!getenv("MODEL_ALL"))
         return 0;
-    explore_all(1, 2, 1, 2, UINT64_MAX);
-    explore_all(2, 2, 1, 2, UINT64_MAX);
-    explore_all(3, 3, 1, 1, UINT64_MAX);
-    explore_all(3, 3, 2, 2, (uint64_t)1 << (SEEN_BITS - 1));
+    explore_all(2, 2, 1, 2, true, 24);
+    explore_all(3, 3, 1, 1, true, 28);
     return 0;
 }

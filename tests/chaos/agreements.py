@@ -41,7 +41,7 @@ class Operation(NamedTuple):
     @property
     def is_known(self) -> bool:
         """Whether the member knows how it has ended: it was not killed before, and has
-        not left the group in the middle."""
+        not left the group in the middle, nor was it taken out."""
         finished = self.finished
         return finished is not None and finished.facts.get("error") != "RuntimeError"
 
@@ -169,7 +169,7 @@ def errors_of_groups_have_a_reason(story: Story) -> Iterator[Violation]:
         if event.facts.get("how", "error") != "error" or _left(story, event):
             continue
         since = begun.get(event.facts.get("op", ""), event.t)
-        if event.error not in OF_GROUPS:
+        if event.error not in OF_GROUPS and not event.facts.get("taken_out"):
             yield Violation(f"{event.who} got {event.error} in a group", [event])
         elif not _disturbed(story, event.group, since, event.t):
             text = f"{event.who} got {event.error}, and nothing had happened"
@@ -210,7 +210,7 @@ def operations_and_rounds_go_on(story: Story) -> Iterator[Violation]:
         elif finished is None and begins.who in story.over:
             yield Violation(f"{one} never ended", one.events)
     before: dict[tuple[str, str], Event] = {}
-    for event in story.of("joining", "joined", "step", "left-group"):
+    for event in story.of("joining", "joined", "view", "step", "left-group"):
         last = before.get((event.who, event.group))
         waits = last is not None and last.what != "left-group"
         if waits and last is not None and event.t - last.t > HUNG_S:

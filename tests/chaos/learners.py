@@ -90,14 +90,16 @@ class _Loop:
                 self.note("gave-up", **error_facts(error))
                 if isinstance(error, moo.ActorUnavailable):
                     return  # the session is over
-            except RuntimeError:
-                if not self._over.is_set():
+            except RuntimeError as error:
+                if not self._over.is_set() and "taken out of the group" not in str(
+                    error
+                ):
                     raise
             finally:
                 group, self.group = self.group, None
                 if group is not None:
+                    self.note("left-group")  # before others can know
                     group.leave()
-                    self.note("left-group")
 
     def _join(self) -> None:
         self.note("joining")
@@ -109,6 +111,11 @@ class _Loop:
 
     def _take_part(self) -> None:
         raise NotImplementedError
+
+
+def _was_taken_out(error: Exception) -> bool:
+    """Whether the connections of this host fail, so that it has to join anew."""
+    return "taken out of the group" in str(error)
 
 
 class Adding(_Loop):
@@ -196,6 +203,7 @@ class Adding(_Loop):
             yield
         except Exception as error:
             facts = error_facts(error) | {"epoch": getattr(error, "epoch", None)}
+            facts["taken_out"] = _was_taken_out(error)
             self.note("finished", op=label, how="error", **facts)
             raise
 

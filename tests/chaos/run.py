@@ -42,7 +42,7 @@ from tests.networks import why_not
 from tests.processes import VARIABLE, Process
 
 ROOT = Path(__file__).parents[2]
-START_S, END_S = 60.0, 120.0  # for the beginning and the end of an act, at most
+START_S, END_S = 120.0, 120.0  # for the beginning and the end of an act, at most
 _LAST_LINES = 200  # of what the processes have printed
 
 

@@ -405,6 +405,9 @@ a result with the part of a member that left in the middle
 - m.0 finished group=g op=m1
 + 21.2 m.0 finished group=g op=m1 how=error error=RuntimeError text=left
 + 21.15 driver removing actor=2b how=stop
+a member whose connections fail
+- l.0 finished group=g op=l3
++ 25.1 l.0 finished group=g op=l3 how=error error=RuntimeError taken_out=true
 contributions of a member that gets a newer state
 + 24.35 m.0 adds group=t token=62 at=9 samples=1 exact=false
 + 24.45 m.0 step group=t model=o version=1 digest=2 received=2 stale=1 healed=0

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mooactor.cluster.announcement import Announcement, read
+from mooactor.cluster.registry import Announcement, read
 from mooactor.control.envelope import VERSION
 from mooactor.control.messages import encode
 from mooactor.host.members import Announce, Row

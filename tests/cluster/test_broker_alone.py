@@ -171,7 +171,7 @@ def test_a_stand_by_says_once_what_is_with_the_first_broker_and_stays_without_it
 
 
 def test_of_two_ways_to_one_broker_the_one_that_is_kept_has_told_all_members() -> None:
-    """Whether this comes in between or not, words and lists come in any order."""
+    """A broker answers in order: the list comes before the word that it is joined."""
     for order in set(itertools.permutations(["a", "a", "b", "b"])):
         opened: dict[str, Any] = {}
         channels: dict[str, Any] = {}
@@ -191,7 +191,7 @@ def test_of_two_ways_to_one_broker_the_one_that_is_kept_has_told_all_members() -
             lambda delay, function: None,
             on_joined=lambda address, _: joined.append(address),
         )
-        news = {each: iter([Joined([], 0, []), Members([])]) for each in "ab"}
+        news = {each: iter([Members([]), Joined([], 0, [])]) for each in "ab"}
         for each in order:
             assert each in channels  # neither is closed before both have told all
             opened[each].handle(channels[each], encode(next(news[each])))

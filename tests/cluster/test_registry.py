@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from mooactor.cluster.announcement import Announcement, differences, read
-from mooactor.cluster.registry import Registry
+from mooactor.cluster.registry import Announcement, Registry, differences, read
 from mooactor.control.messages import Malformed, Message, encode
 from mooactor.host.members import (
     AT_A_TIME,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zmq
 
-from mooactor.control import curve, frames, strangers
+from mooactor.control import curve, frames, unauthenticated
 from mooactor.control.acceptor import MAX_CHANNELS
 from mooactor.control.messages import encode
 from mooactor.control.node import Node
@@ -201,7 +201,7 @@ def test_garbage_before_the_handshake_reaches_nothing(
 def test_half_open_connections_leave_descriptors_for_the_rest(
     served: tuple[Node, Node, Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers, "MOST", 20)
+    monkeypatch.setattr(unauthenticated, "MOST", 20)
     _, other, _ = served
     with contextlib.ExitStack() as stack:
         opened = [

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mooactor.cluster import announcement
+from mooactor.cluster import registry
 from mooactor.cluster.launch import job
 from mooactor.control import addresses as own_addresses
 from mooactor.control import bodies, envelope, fingerprints, frames
@@ -111,7 +111,7 @@ def announcements(rng: random.Random) -> None:
     found = members.TO_BROKER.decode(encode(changed(rng, message)))
     if not isinstance(found, members.Announce):
         raise Refused("another message")
-    told = announcement.read(found)
+    told = registry.read(found)
     row = members.row_of(told.row)
     assert row is not None and row.name == told.name
     assert _is_load(told.load)

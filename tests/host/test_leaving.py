@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from mooactor.errors import Cause
-from mooactor.host import leaving
-from mooactor.host.leaving import FAREWELL
+from mooactor.host.home import record_of_loss
+from mooactor.host.members import FAREWELL
 from mooactor.process.exits import ExitRecord, cause_of
 
 
 def cause(why: str) -> Cause:
-    return cause_of(leaving.record_of_loss("b", why))
+    return cause_of(record_of_loss("b", why))
 
 
 def test_a_farewell_is_told_from_a_loss() -> None:

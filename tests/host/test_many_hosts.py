@@ -49,7 +49,7 @@ def test_hosts_says_what_there_is_and_who_runs_there(joined):
 def test_a_group_is_placed_as_a_whole_or_not_at_all(joined):
     cpus = sum(row["cpus"] for row in moo.hosts())
 
-    with pytest.raises(moo.PlacementError, match=f"never be had.*room for {cpus:g} of"):
+    with pytest.raises(moo.PlacementError, match=f"room for {cpus:g} of"):
         moo.on(Where, num_cpus=1).group(int(cpus) + 1)
 
     assert moo.actors() == []

@@ -36,8 +36,8 @@ struct mooi_words {
     /* How the operation that is prepared, or committed, ends: its number, a
      * status, which is 0 unless the members' calls differ, and whether members
      * rest behind it: nobody begins another before the next view. Written
-     * before the word, by the leader, or in a view of one host by every member,
-     * alike. Of no meaning for other numbers. */
+     * before the word, by the leader, or in a view of one host, if members rest,
+     * by every member, alike. Of no meaning for other numbers. */
     _Atomic uint64_t result;
 };
 

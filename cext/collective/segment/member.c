@@ -238,7 +238,8 @@ moo_err mooi_commit(moo_group *group, uint64_t seq, bool rests)
     bool aborted;
     if (mooi_state_of(&words->word, seq) == MOOI_OPEN) {
         MOOI_FAULT("committing");
-        atomic_store(&words->result, mooi_result_of(seq, 0, rests));
+        if (rests)
+            atomic_store(&words->result, mooi_result_of(seq, 0, true));
         mooi_word_take(&words->word, seq, MOOI_COMMITTED);
         MOOI_FAULT("committed");
     }

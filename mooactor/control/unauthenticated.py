@@ -32,7 +32,7 @@ _ANSWERED_BYTES = 272
 _ACKED = struct.Struct("=120xQ")  # tcpi_bytes_acked of struct tcp_info, Linux 4.1
 
 
-class Strangers:
+class Unauthenticated:
     """The oldest go when there are too many: `MOST`, or half of the descriptors that
     this process may have. One goes for each that comes, when three quarters of these
     are in use, for whatever."""
@@ -112,7 +112,7 @@ class Arrivals:
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], inbox: zmq.Socket[bytes]
     ) -> None:
-        self.strangers = Strangers(has_passed)
+        self.unauthenticated = Unauthenticated(has_passed)
         self._inbox = inbox
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
         self._monitor = monitored(context, inbox, events)
@@ -125,9 +125,9 @@ class Arrivals:
     def _read(self) -> None:
         for event, fd in events_of(self._monitor):
             if event == zmq.EVENT_ACCEPTED:
-                self.strangers.add(fd)
+                self.unauthenticated.add(fd)
             else:
-                self.strangers.discard(fd)
+                self.unauthenticated.discard(fd)
 
     def close(self) -> None:
         """Before the inbox is closed, and when no other thread uses it."""

@@ -300,7 +300,7 @@ def _without_watchdog(timeout: timedelta) -> Iterator[None]:
 
 def _runs(call: _Call) -> Iterator[tuple[Any, list[Any]]]:
     """The inputs of each type as one new flat tensor on the call's device, and the
-    places of the results. What is only moved is moved as bytes."""
+    places of the results. Operations that only move tensors move bytes."""
     torch = sys.modules["torch"]
     moved = call.kind in ("broadcast", "all_gather")
     numbers: dict[Any, list[int]] = {}
@@ -547,7 +547,7 @@ class Executor:
     def _tell_all(
         self, call: _Call, view: _View, said: bytes, most: int
     ) -> list[bytes]:
-        """What each member said, in rank order, at most `most` bytes."""
+        """Each member's words, in rank order, at most `most` bytes."""
         import numpy as np
 
         rows = np.zeros((len(view.members), most), np.uint8)
@@ -599,7 +599,7 @@ class Executor:
             texts = [""] * len(view.members)
             if most:
                 rows = self._tell_all(call, view, said, most)
-                # Whoever has failed because a member died learns of that here.
+                # A member that failed because another died learns of that here.
                 self._refuse_others(call, view)
                 for rank, row in enumerate(rows):
                     if not any(row):

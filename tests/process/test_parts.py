@@ -135,6 +135,22 @@ def test_a_release_that_overtakes_its_borrow_or_comes_twice_does_no_harm(
     assert eventually(lambda: owner.holds(number) == lent)
 
 
+def test_a_hold_whose_lender_has_died_is_claimed_by_its_holder(
+    process: Callable[[int], Process],
+) -> None:
+    owner, borrower = map(process, (OWNER, BORROWER))
+    number = owner.table.new_id()
+    owner.table.lend(number, THIRD, 1, Future())
+    link = borrower.links.link(THIRD, 0, "an actor", watch=True)
+    borrower.links.end(link, Cause("signal"))
+    hold = Hold(borrower.borrows, OWNER, number)
+    hold.count(THIRD, 2)
+    borrower.borrows.arrived(hold)
+    borrower.sender.flush()
+    lent = {1: (THIRD, OWNER), 2: (BORROWER, BORROWER)}
+    assert eventually(lambda: owner.holds(number) == lent)
+
+
 def test_a_dead_process_holds_nothing_and_is_given_nothing_any_more(
     process: Callable[[int], Process],
 ) -> None:

@@ -401,11 +401,14 @@ class Executor:
             )
         self._calls.put(made)
         group = self._group
-        how = cast(Any, made), made.result, made.conclude, self._start, group._pid
+        how = cast(Any, made), made.result, self, group._pid
         return Work(group.name, made.label, *how)
 
-    def _start(self) -> None:
+    def start(self) -> None:
         self.member.describe()  # raises if this process has left
+
+    def bring(self, call: _Call) -> None:
+        call.conclude()
 
     # -- the thread ----------------------------------------------------------
 

@@ -378,7 +378,8 @@ def test_members_need_the_same_backend(carried: Carry) -> None:
     for backends in (("nccl", "auto"), ("nccl", "cpu")):
         errors = everywhere(carried(2, *backends), _sum)
         assert [type(error) for error in errors] == [ValueError] * 2
-        assert "with the same backend=" in str(errors[0])
+        # Whoever has none takes it for a call that differs.
+        assert any("with the same backend=" in str(error) for error in errors)
 
 
 def test_auto_takes_the_cpu_unless_all_members_can_do_better(carried: Carry) -> None:

@@ -104,7 +104,6 @@ def test_results_and_stored_values_go_straight_to_a_third_host_and_are_taken_onc
     del ref, refs, stored, uses
 
     def kept() -> int:
-        current_runtime().objects.sweep()
         all_statistics = [actor.statistics() for actor in (near, on_c)]
         all_statistics.append(current_runtime().statistics())
         return sum(one["values_pending"] + one["relayed"] for one in all_statistics)

@@ -39,15 +39,6 @@ def test_a_wrong_command_line_is_told_with_its_usage(
         assert out == "" and err.startswith("usage: mooactor") and why in err
 
 
-def test_attach_to_nobody_says_how_to_find_who_is_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["attach", str(tmp_path / "debug-1")]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("mooactor attach: cannot attach")
-    assert "cannot attach at" in error and "`mooactor attach` alone" in error
-
-
 # -- values --------------------------------------------------------------------
 
 EMPTY = [

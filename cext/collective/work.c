@@ -147,12 +147,6 @@ moo_err moo_group_ready(moo_group *group, double seconds)
 
 /* ---- works ---- */
 
-void mooi_roster_rele(struct mooi_roster *roster)
-{
-    if (roster && --roster->holds == 0)
-        free(roster);
-}
-
 void mooi_group_rele(moo_group *group)
 {
     bool last = --group->holds == 0;

@@ -7,15 +7,13 @@ the end of each turn of a loop; in other places a handler cannot raise. A trace 
 in C, which runs no line of Python's, makes the signal pending before the call of which
 the point is the end. So the exception comes from where it would come from in earnest.
 
-    for point in sampled():
-        point.interrupt(run)  # runs it up to there
+    Point(number).interrupt(run)  # runs it up to there
 """
 
 from __future__ import annotations
 
 import ctypes
 import dis
-import random
 import signal
 import sys
 import traceback
@@ -29,10 +27,6 @@ import mooactor
 
 _PACKAGE = str(Path(mooactor.__file__).parent)
 _TESTS = str(Path(__file__).parent)
-#: Points in a row that are missing, after which there are no others. Other threads may
-#: do some of the work, so not all runs have as many.
-_ENOUGH = 5
-_NEVER = 1 << 60
 
 _press: Any = ctypes.pythonapi["PyErr_SetInterrupt"]
 _press.argtypes = [ctypes.py_object] * 3  # as a trace function; it takes none
@@ -43,41 +37,15 @@ class Interruption(Exception):
     """The handler's exception, if it does nothing else."""
 
 
-def points(step: int = 1) -> Iterator[Point]:
-    """Each of so many points of something that is run once for each."""
-    number, missing = 1, 0
-    while missing < _ENOUGH:
-        point = Point(number)
-        yield point
-        missing = missing + 1 if point.is_missing else 0
-        number += step
-
-
-def sampled(count: int = 40, seed: int = 0) -> Iterator[Point]:
-    """So many of the points of something that is run once for each. The first run comes
-    to its end, and counts them."""
-    first = Point(_NEVER)
-    yield first
-    numbers = range(1, first.passed + 1)
-    for number in random.Random(seed).sample(numbers, min(count, len(numbers))):
-        yield Point(number)
-
-
 class Point:
     """`where` it is, once it was reached; empty if the run came to its end."""
 
     def __init__(self, number: int) -> None:
         self.is_missing = False  # the run had fewer
         self.where = ""
-        self._number = number
         self._left = number
         self._answers: list[str] = []
         self._before: dict[CodeType, set[int]] = {}
-
-    @property
-    def passed(self) -> int:
-        """How many points the run went through."""
-        return self._number - self._left
 
     def interrupt(
         self, run: Callable[[], object], act: Callable[[], object] | None = None

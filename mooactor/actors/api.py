@@ -21,7 +21,6 @@ from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Future
-from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.table import Stored
 from mooactor.process.protocol import AwaitEnd, Count, HostRow, Kill, ListHosts, Row
 
@@ -207,6 +206,7 @@ def put(value: R) -> Ref[R]:
       TypeError: it cannot be pickled.
     """
     runtime = ensure_runtime()
+    runtime.sender.do_what_is_due()  # earlier values may have gone: there is room
     try:
         borrowing = Borrowing(runtime.borrows)
         data, buffers = borrowing.note(codec.encode, value)
@@ -218,9 +218,7 @@ def put(value: R) -> Ref[R]:
         raise TypeError(f"moo.put cannot pickle the value: {error}") from error
     stored = Stored(runtime.payloads, data, buffers, borrowing)
     ref: Ref[R] = Ref(runtime, f"put {type(value).__name__}")
-    me, object_id = runtime.process_id, runtime.objects.new_id()
-    ref.home = Hold(runtime.borrows, me, object_id, me)
-    runtime.objects.add_stored(object_id, stored)
+    ref.home = runtime.objects.own(stored, runtime.borrows)
     ref.set_raw(stored)
     return ref
 

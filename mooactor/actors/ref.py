@@ -295,20 +295,21 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
             return home
         if self.home is None:
             number = runtime.objects.new_id()
-            self.home = Hold(runtime.borrows, runtime.process_id, number, None)
+            self.home = Hold(runtime.borrows, runtime.process_id, number)
         return self.home
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by hand: for nobody in particular, perhaps more than once."""
         hold = self._hold()
-        self._runtime.borrows.lend(hold, PINNED, self)
+        borrows = self._runtime.borrows
+        borrows.lend(hold, PINNED, borrows.process_id, self)  # one number for all
         mark = self._runtime.session_mark
         return (_by_hand, (mark, hold.owner, hold.object_id, self._label))
 
     def unpin(self) -> None:
-        """Nobody will unpickle what one pickling by hand has made."""
+        """Nobody will unpickle what picklings by hand here have made."""
         borrows = self._runtime.borrows
-        borrows.give_back(self._hold(), PINNED, self._runtime.process_id)
+        borrows.give_back(self._hold(), borrows.process_id)
 
     def __copy__(self) -> Ref[R_co]:
         return self
@@ -383,15 +384,13 @@ def _borrowed(owner: int, object_id: int, label: str) -> Ref[Any]:
     found = claimed(owner, object_id)
     if isinstance(found, Ref):
         return found
-    return _known_as(
-        found or Hold(current_runtime().borrows, owner, object_id, None), label
-    )
+    return _known_as(found or Hold(current_runtime().borrows, owner, object_id), label)
 
 
 def _by_hand(mark: bytes, owner: int, object_id: int, label: str) -> Ref[Any]:
     runtime = current_runtime()
     if mark == runtime.session_mark:
-        return _known_as(Hold(runtime.borrows, owner, object_id, None), label)
+        return _known_as(Hold(runtime.borrows, owner, object_id), label)
     ref: Ref[Any] = Ref(runtime, label)
     ref.set_error(
         errors.ActorUnavailable(

@@ -12,7 +12,7 @@ flag     what it puts in front
 ======== ==============================================================================
 REFS     count (2), then (token, producer) of each Ref among the arguments; in the
          pickle a `Placeholder` stands in its place
-BORROWS  lender, count (4), then (owner, object) of each Ref inside the pickle
+BORROWS  lender, hold, count (4), then (owner, object) of the Refs inside the pickle
 ATTACHED count (4), then the data plane's descriptors, each after its length (1)
 (always) the pickle, see `codec`; EMPTY: no payload at all
 ======== ==============================================================================
@@ -23,7 +23,7 @@ A descriptor of the data plane is opaque here; ``cext/core/wire.h`` has its layo
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from mooactor.errors import MooError
@@ -31,7 +31,7 @@ from mooactor.errors import MooError
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_BORROWS = struct.Struct("<QI")
+_BORROWS = struct.Struct("<QQI")
 _PAIR = struct.Struct("<QQ")
 _PROBE = struct.Struct("<QQI")
 
@@ -125,16 +125,20 @@ def split_attached(payload: memoryview | bytes) -> tuple[list[bytes], memoryview
     return descriptors, view[offset:]
 
 
-def pack_borrows(lender: int, borrows: Sequence[tuple[int, int]]) -> bytes:
-    """The first part of a payload with Refs in it: (owner, object number) of each."""
+def pack_borrows(
+    lender: int, number: int, borrows: Collection[tuple[int, int]]
+) -> bytes:
+    """The first part of a payload with Refs in it: the number of their holds, and
+    (owner, object number) of each."""
     pairs = b"".join([_PAIR.pack(*borrow) for borrow in borrows])
-    return _BORROWS.pack(lender, len(borrows)) + pairs
+    return _BORROWS.pack(lender, number, len(borrows)) + pairs
 
 
 def split_borrows(
     payload: memoryview | bytes,
-) -> tuple[int, list[tuple[int, int]], memoryview]:
-    """The lender, the borrows, and the rest of a payload with the BORROWS flag.
+) -> tuple[int, int, list[tuple[int, int]], memoryview]:
+    """The lender, the number of the holds, the borrows, and the rest of a payload with
+    the BORROWS flag.
 
     Raises:
       MalformedMessage: the borrows do not fit into the payload.
@@ -142,12 +146,12 @@ def split_borrows(
     view = memoryview(payload)
     if len(view) < _BORROWS.size:
         raise MalformedMessage("borrows are cut short")
-    lender, count = _BORROWS.unpack_from(view)
+    lender, number, count = _BORROWS.unpack_from(view)
     end = _BORROWS.size + count * _PAIR.size
     if end > len(view):
         raise MalformedMessage("borrows are cut short")
     borrows = list(_PAIR.iter_unpack(view[_BORROWS.size : end]))
-    return lender, borrows, view[end:]
+    return lender, number, borrows, view[end:]
 
 
 class Placeholder:

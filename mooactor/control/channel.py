@@ -9,8 +9,7 @@ a pair of nodes costs one handshake and one descriptor at the side that listens.
 Guarantees:
 
 * Each message is handled at most once, in the order posted, and none is lost while the
-  channel is open: also if its connection breaks and a later one takes its place. Of an
-  early channel (`control.outgoing`) that holds once the other side has answered.
+  channel is open: also if its connection breaks and a later one takes its place.
 * A channel whose other side was not heard of for `CHANNEL_SILENCE_S` is closed, on both
   sides.
   A process that is busy or stopped for less is heard of, because libzmq's own thread
@@ -291,14 +290,10 @@ class Channel:
 
     # -- connections -------------------------------------------------------
 
-    def attach(self, carrier: Carrier, taken: int, *, is_begun: bool = False) -> None:
-        """A connection stands, and the other side has taken so many pieces. `is_begun`:
-        pieces were sent over it before that was known."""
+    def attach(self, carrier: Carrier, taken: int) -> None:
+        """A connection stands, and the other side has taken so many pieces."""
         try:
-            if is_begun:
-                self._out.acknowledge(taken)
-            else:
-                self._out.resume(taken)
+            self._out.resume(taken)
         except Violation as error:
             self.fail(f"{self.address} broke the protocol: {error}")
             return

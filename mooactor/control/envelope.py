@@ -41,15 +41,13 @@ FORWARD  caller -> actor      call id      target, token
          actor -> caller      call id      the same, with PROMISED
 FETCH    borrower -> owner    object       target, token, request; unless that is 0:
          owner -> borrower    object       the same, with PROMISED
-BORROW   lender -> owner      object       borrower
-RELEASE  borrower -> owner    object       borrower, lender
+BORROW   lender -> owner      object       holder, hold
+RELEASE  holder -> owner      object       hold
 PROBE    waiter -> actor      call id      initiator, its wait (8), place in that (4),
                                            the path so far: UTF-8, parts between zeros;
                                            with ROOM the number is the sum of the ids of
                                            all calls to the actor that are outstanding
 VALUE    holder -> receiver   token        payload; with KEEP the tree's number in front
-         caller -> receiver   token        nothing, with GONE and EMPTY: the call that
-                                           was to use it was not made
 REDIRECT owner -> receiver    token        holder, tree
 ASK      receiver -> holder   token        owner, tree
          holder -> receiver   token        nothing, with PROMISED: it will be here
@@ -58,8 +56,7 @@ RETRY    receiver -> owner    token        the holder that did not send it
          receiver -> caller   token        nothing
 DROP     owner -> holder      tree         nothing
 LOST     process -> itself    process id   nothing
-AUDIT    owner -> holder      lender       object, any number of times
-HOLDS    holder -> owner      lender       (object, count), any number of times
+AUDIT    owner -> holder      0            (object, hold), any number of times
 WATCH    receiver -> owner    process id   nothing
 PROBED   receiver -> owner    0            what a probe of GPU memory found, for
                                            `tensors.cuda.peer_access`
@@ -69,17 +66,10 @@ BROKE    anyone -> anyone     call id      the sender's next call id; replies to
                                            lower id than the latter is wanted any more
          process -> itself    process id   the call id that was sent to that process
 UNSURE   process -> any other process id   nothing: the connection to that one broke
-         holder -> owner      lender       objects that it has of that lender
-COUNT    owner -> lender      round        owner, holder, lender, objects
-         -> holder
-         lender -> owner      round        owner, holder, lender: all of its has come
-COUNTED  holder -> owner      round        lender, (object, count), any number of times
 CAME     process -> itself    0            nothing
 GOAWAY   actor -> caller      call id      nothing: it ends, its answers have been sent,
                                            and no call of the receiver's with a higher
                                            id was begun
-LENT     owner -> receiver    0            descriptors: their records may be lost
-         receiver -> owner    0            those that have not come, with GONE
 PULL     owner -> holder      0            objects, any number of them
 KNOWS    receiver -> sender   0            keys that it has now, see `script`: UTF-8,
                                            zeros between them
@@ -111,7 +101,7 @@ from typing import Any, NamedTuple
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 14
+VERSION = 15
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 
@@ -123,8 +113,8 @@ CREDIT = 4  # consumer -> producer: room for `value` more stream items
 STOP = 5  # anyone -> actor: finish what is queued, then end
 FORWARD = 6  # caller -> actor: send the result of a call to a third process, too
 FETCH = 7  # borrower -> owner: send the value of an object when it is there
-BORROW = 8  # holder -> owner: a third process now holds this object as well
-RELEASE = 9  # borrower -> owner: no longer held here
+BORROW = 8  # lender -> owner: another process now holds this object as well
+RELEASE = 9  # holder -> owner: no longer held here
 PROBE = 10  # deadlock detection: "the sender waits for you"
 VALUE = 11  # producer -> consumer: the value of a Ref that a queued call waits for
 # A value that goes to several processes of another host crosses once; see `broadcast`.
@@ -134,21 +124,15 @@ TAKEN = 14  # receiver -> owner: it has come
 RETRY = 15  # receiver -> owner, or the caller that handed it on: it does not come
 DROP = 16  # owner -> holder: nobody will ask for it any more
 LOST = 17  # a process to itself: another one is gone
-# Borrows whose lender has died; see `audit`.
-AUDIT = 18  # owner -> holder: how many of them have you got?
-HOLDS = 19  # holder -> owner: so many
-WATCH = 20  # to the owner of memory: it was granted to this process on request
-PROBED = 21  # to the owner of GPU memory: whether this process can open or read it
-BROKE = 22  # the sender's connection before this one broke; see `process.peers`
-# Borrows after a break; see `audit`.
-UNSURE = 23  # to any other: my connection to that process broke
-COUNT = 24  # owner -> lender -> holder: how many borrows of the lender have you got?
-COUNTED = 25  # holder -> owner: so many
-CAME = 26  # a process to itself: a value that a queued call waits for, or its loss
-GOAWAY = 27  # actor -> caller: it ends; see `process.deaths`
-LENT = 28  # memory that was lent in records which may be lost; see `objects.payloads`
-PULL = 29  # a producer that ends to holders: fetch these results; see `objects.results`
-KNOWS = 30  # who got definitions of the script to whoever sent them; see `script`
+AUDIT = 18  # owner -> holder: have you got these holds? See `objects.audit`
+WATCH = 19  # to the owner of memory: it was granted to this process on request
+PROBED = 20  # to the owner of GPU memory: whether this process can open or read it
+BROKE = 21  # the sender's connection before this one broke; see `process.peers`
+UNSURE = 22  # to any other: my connection to that process broke; see `objects.audit`
+CAME = 23  # a process to itself: a value that a queued call waits for, or its loss
+GOAWAY = 24  # actor -> caller: it ends; see `process.deaths`
+PULL = 25  # a producer that ends to holders: fetch these results; see `objects.results`
+KNOWS = 26  # who got definitions of the script to whoever sent them; see `script`
 _KINDS = frozenset(range(CALL, KNOWS + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
@@ -163,8 +147,7 @@ WHOLE = 64  # CALL, with REFS: the one value is all of (args, kwargs)
 ERROR = 4  # REPLY: the payload is an exception
 LAST = 16  # REPLY: the stream ends here
 STAYS = 64  # REPLY: the sender keeps the value; its borrow comes before its Refs'
-# VALUE: it cannot be had from here, with ERROR: nor from its owner, with EMPTY: nobody
-# needs it; LENT
+# VALUE: it cannot be had from here, with ERROR: nor from its owner
 GONE = 32
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
 ARGUMENTS = 16  # VALUE: it is all arguments of a call

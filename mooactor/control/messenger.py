@@ -28,7 +28,6 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -66,12 +65,7 @@ def longest_retry_ms(peers: int) -> int:
     return min(most, max(least, math.ceil(peers * 1000 / _TRIES)))
 
 
-def sent(code: int, record: bytes) -> None:
-    """Check the result of sending a record.
-
-    Raises:
-      MemoryError: it was not sent.
-    """
+def _check_sent(code: int, record: bytes) -> None:
     if code == _ENOMEM:
         raise MemoryError(f"no memory for a message of {len(record)} bytes")
 
@@ -93,26 +87,13 @@ class Peer:
 
     def send(self, record: bytes) -> None:
         """Send `record` now, behind those that wait already."""
-        sent(_send(self._outbox, record, len(record)), record)
-
-    def sending(self, record: bytes) -> Callable[[], int]:
-        """A function of C that does so; `sent` takes its result."""
-        return partial(_send, self._outbox, record, len(record))
+        _check_sent(_send(self._outbox, record, len(record)), record)
 
     def queue(self, record: bytes) -> bool:
         """Keep `record` for the next flush; True if something now waits for it."""
         waits = self._waits
-        sent(_queue(self._outbox, record, len(record), waits), record)
+        _check_sent(_queue(self._outbox, record, len(record), waits), record)
         return bool(waits[0])
-
-    def queueing(self, record: bytes) -> Callable[[], int]:
-        """A function of C that does so; `waits_after` takes its result."""
-        return partial(_queue, self._outbox, record, len(record), self._waits)
-
-    def waits_after(self, code: int, record: bytes) -> bool:
-        """See `queue`."""
-        sent(code, record)
-        return bool(self._waits[0])
 
     def flush(self) -> None:
         """Send the waiting records, of this and all other peers."""

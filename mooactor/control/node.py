@@ -124,7 +124,6 @@ class Node:
         *,
         beat_s: float | None = None,
         late_acks: bool = False,
-        early: bool = False,
     ) -> OutgoingChannel:
         """Open a channel; returns at once. If nobody answers within the patience, the
         listener hears that it is closed, and why.
@@ -133,8 +132,6 @@ class Node:
           address: ``tcp://HOST:PORT``; HOST may be a name.
           beat_s: seconds between heartbeats, if not as the node has it.
           late_acks: see `control.channel`.
-          early: the first messages do not wait for an answer, and may be handled twice;
-            see `control.outgoing`.
 
         Raises:
           ValueError: `address` is none.
@@ -148,7 +145,6 @@ class Node:
             listener,
             self._introduce,
             Terms(self._beat_s if beat_s is None else beat_s, late_acks),
-            early,
         )
         self._outgoing.add(channel)
         self.watch(channel)

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The side of a channel that opened it: it connects, and connects again.
 
-A connection begins with the WELCOME, which tells where to go on. Until the other side
-has answered once that is known: it has taken nothing. So the first pieces of an *early*
-channel go right behind the HELLO, which spares both sides a turn. In return it is not
-known whether they were handled if the channel never comes to stand; and if another node
-answers the next attempt, both may have handled them. Of any other channel nothing is
-sent before it stands.
+A connection begins with the WELCOME, which tells where to go on. Nothing but a HELLO is
+sent before.
 
 Each `Attempt` to connect has a DEALER of its own, with a monitor, so no frame of one
 connection can be sent over the next. libzmq does not say why it cannot connect; a
@@ -261,7 +257,6 @@ class OutgoingChannel(Channel):
         listener: Listener,
         introduce: Callable[[str], tuple[bytes, str]],
         terms: Terms,
-        early: bool,
     ) -> None:
         """`introduce`: the id and the address of this node, towards a host.
 
@@ -273,7 +268,6 @@ class OutgoingChannel(Channel):
         self._ready = ready
         self._listener = listener
         self._introduce = introduce
-        self._early = early
         self._host, self._port = addresses.parse(address)
         self._hosts = [self._host] if addresses.is_numeric(self._host) else []
         self._tries = 0
@@ -349,20 +343,6 @@ class OutgoingChannel(Channel):
             self._dial_at = self._now() + LONGEST_DELAY_S
         else:
             self._attempt.send(self._hello())
-            if self._is_early:
-                self._out.resume(0)
-                self._keeper.touch(self)
-
-    @property
-    def _is_early(self) -> bool:
-        return self._early and not self.peer
-
-    def flush(self) -> None:
-        if self._attempt is not None and self._is_early:
-            for number, piece in self._out.pieces():
-                self._attempt.send(frames.pack(frames.DATA, self.key, number, 0, piece))
-            self._attempt.sent()
-        super().flush()
 
     def _hello(self) -> bytes:
         node_id, address = self._introduce(self._target()[0])
@@ -392,7 +372,6 @@ class OutgoingChannel(Channel):
         if self.peer not in (b"", peer):
             self.end(self._gone())
             return
-        is_early = self._is_early
         self.peer, self.refused = peer, False
         self._hosts = [self._target()[0]]  # the name may stand for other hosts, too
         self._delay_s = FIRST_DELAY_S
@@ -400,7 +379,7 @@ class OutgoingChannel(Channel):
         wanted_ms = max(SHORTEST_CONNECT_MS, round(took_s * 1000))
         self._connect_ms = min(wanted_ms, CONNECT_MS)
         self._stop_asking()  # a lost question would keep its socket
-        self.attach(self._attempt, frame.taken, is_begun=is_early)
+        self.attach(self._attempt, frame.taken)
 
     def _gone(self) -> str:
         return f"the process that listened at {self.address} has ended"

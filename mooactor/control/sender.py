@@ -7,15 +7,14 @@ those that finalizers have left.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
-from operator import call
+from functools import partial
 from typing import Any
 
 from mooactor.control import envelope
 from mooactor.control.links import Links
-from mooactor.control.messenger import Messenger, Peer, sent
+from mooactor.control.messenger import Messenger, Peer
 
 
 class Sender:
@@ -29,13 +28,10 @@ class Sender:
         self._links = links
         self._arm = arm
         self.dirty: set[Peer] = set()  # with records that wait for company
-        # Records that finalizers have left: process, kind, number and payload.
-        self.afterwards: deque[tuple[int, int, int, bytes]] = deque()
-        # Entered again by a signal handler that posts.
-        self._posting = threading.RLock()
+        self.afterwards: deque[Callable[[], object]] = deque()  # left by finalizers
         self.ended = False  # the session is over here: records are not needed
 
-    def queue(self, peer: Peer, record: bytes) -> None:
+    def queue_record(self, peer: Peer, record: bytes) -> None:
         """Send a record with the next flush, or at once if enough has gathered."""
         if peer.queue(record):
             self.dirty.add(peer)
@@ -47,94 +43,65 @@ class Sender:
         number: int,
         payload: bytes = b"",
         flags: int = 0,
-    ) -> None:
-        """Send one control record now, behind those queued for that process; none to a
-        process that is known to be dead."""
+        unsent: list[Any] | None = None,
+    ) -> bool:
+        """Send one control record now, behind those queued for that process. False: it
+        is known to be dead, and none was sent. Empties `unsent` right before."""
         if self._links.is_gone(process_id):
-            return
-        record = envelope.pack_record(kind, number, payload, flags)
-        self._messenger.peer(process_id).send(record)
-
-    def post_beside(
-        self, process_id: int, kind: int, number: int, payload: bytes
-    ) -> None:
-        """As `post`, with the next record for that process or with the next flush."""
-        if not self._links.is_gone(process_id):
-            record = envelope.pack_record(kind, number, payload)
-            self.queue(self._messenger.peer(process_id), record)
-            self._arm()
-
-    def post_once(
-        self,
-        process_id: int,
-        kind: int,
-        number: int,
-        payload: bytes,
-        flags: int,
-        unsent: list[Any],
-    ) -> None:
-        """As `post`; empties `unsent` in the same step, if it sends it."""
-        if self._links.is_gone(process_id):
-            return
-        record = envelope.pack_record(kind, number, payload, flags)
-        send = self._messenger.peer(process_id).sending(record)
-        del unsent[:]  # with no call in between
-        sent(send(), record)
-
-    def queue_once(
-        self,
-        process_id: int,
-        kind: int,
-        number: int,
-        payload: bytes,
-        flags: int,
-        unsent: list[Any],
-    ) -> None:
-        """As `post_once`, with the next record for that process or with the next
-        flush."""
-        if self._links.is_gone(process_id):
-            return
+            return False
         record = envelope.pack_record(kind, number, payload, flags)
         peer = self._messenger.peer(process_id)
-        queue = peer.queueing(record)
-        del unsent[:]  # with no call in between
-        if peer.waits_after(queue(), record):
-            self.dirty.add(peer)
-            self._arm()
+        if unsent:
+            unsent.clear()
+        peer.send(record)
+        return True
+
+    def queue(
+        self,
+        process_id: int,
+        kind: int,
+        number: int,
+        payload: bytes = b"",
+        flags: int = 0,
+        unsent: list[Any] | None = None,
+    ) -> bool:
+        """As `post`, with the next record for that process or with the next flush."""
+        if self._links.is_gone(process_id):
+            return False
+        record = envelope.pack_record(kind, number, payload, flags)
+        peer = self._messenger.peer(process_id)
+        if unsent:
+            unsent.clear()
+        self.queue_record(peer, record)
+        self._arm()
+        return True
 
     def post_later(
         self, process_id: int, kind: int, number: int, payload: bytes = b""
     ) -> None:
-        """Post with the next flush. For finalizers, which must take no lock."""
-        self.afterwards.append((process_id, kind, number, payload))
+        """Post with the next flush. For finalizers; it may be sent twice."""
+        self.later(partial(self.post, process_id, kind, number, payload))
+
+    def later(self, action: Callable[[], object]) -> None:
+        """Do something with the next flush, perhaps twice. For finalizers, which must
+        take no lock."""
+        self.afterwards.append(action)
         self._arm()
 
     def flush(self) -> None:
         """Send every record that waits for company."""
         self.dirty.clear()  # a hint; the messenger knows the waiting records
         self._messenger.flush()
-        self.post_what_is_due()
+        self.do_what_is_due()
 
-    def post_what_is_due(self) -> None:
-        """Post the records that finalizers have left behind."""
+    def do_what_is_due(self) -> None:
+        """Do what finalizers have left behind."""
         afterwards = self.afterwards
         while afterwards:
-            with self._posting:
-                if not afterwards:
-                    return  # another thread was quicker
+            try:
                 due = afterwards[0]
-                steps: list[Callable[[], object]] = [afterwards.popleft]
-                if not self._links.is_gone(due[0]):
-                    record = envelope.pack_record(*due[1:])
-                    steps.append(self._messenger.peer(due[0]).sending(record))
-                at_once = map(call, steps)
-                if afterwards and afterwards[0] is due:
-                    # One call, which no signal handler cuts in two: a record that is
-                    # lost keeps a value for ever, one sent twice frees it too early.
-                    deque(at_once, 0)
-
-    def post_all_that_is_due(self) -> None:
-        """The same; returns when other threads have posted theirs, too."""
-        self.post_what_is_due()
-        with self._posting:
-            pass
+            except IndexError:
+                return  # another thread was quicker
+            due()
+            if afterwards and afterwards[0] is due:  # with no call in between
+                del afterwards[0]

@@ -512,7 +512,7 @@ def record_of_loss(host: str, why: str) -> ExitRecord:
 
 
 def called(argv: Sequence[bytes]) -> str:
-    """What a session's program is called: by its command line."""
+    """The name of a session's program: its command line."""
     return b" ".join(argv[:1]).decode(errors="replace") or "an interactive program"
 
 

@@ -74,11 +74,8 @@ def _ignore(*_: Any) -> None: ...
 
 def connect(node: Node, address: str, listener: Listener) -> OutgoingChannel:
     """A member's channel to a broker, which has to do with each member once a second:
-    the acknowledgements go with what is said anyway, and the first announcement with
-    the opening."""
-    return node.connect(
-        address, listener, beat_s=BROKER_BEAT_S, late_acks=True, early=True
-    )
+    the acknowledgements go with what is said anyway."""
+    return node.connect(address, listener, beat_s=BROKER_BEAT_S, late_acks=True)
 
 
 class Membership:

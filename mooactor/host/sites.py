@@ -82,7 +82,7 @@ class Sites:
                 if self._is_here(row.name):
                     continue
                 mine = row.reserved.get(self._config.mark, Amount())
-                # What others leave of it.
+                # The part that others leave.
                 free = row.total + mine
                 for amount in row.reserved.values():
                     free -= amount

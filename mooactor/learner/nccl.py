@@ -300,7 +300,7 @@ def _without_watchdog(timeout: timedelta) -> Iterator[None]:
 
 def _runs(call: _Call) -> Iterator[tuple[Any, list[Any]]]:
     """The inputs of each type as one new flat tensor on the call's device, and the
-    places of the results. What is only moved is moved as bytes."""
+    places of the results. Operations that only move tensors move bytes."""
     torch = sys.modules["torch"]
     moved = call.kind in ("broadcast", "all_gather")
     numbers: dict[Any, list[int]] = {}
@@ -401,11 +401,14 @@ class Executor:
             )
         self._calls.put(made)
         group = self._group
-        how = cast(Any, made), made.result, made.conclude, self._start, group._pid
+        how = cast(Any, made), made.result, self, group._pid
         return Work(group.name, made.label, *how)
 
-    def _start(self) -> None:
+    def start(self) -> None:
         self.member.describe()  # raises if this process has left
+
+    def bring(self, call: _Call) -> None:
+        call.conclude()
 
     # -- the thread ----------------------------------------------------------
 
@@ -544,7 +547,7 @@ class Executor:
     def _tell_all(
         self, call: _Call, view: _View, said: bytes, most: int
     ) -> list[bytes]:
-        """What each member said, in rank order, at most `most` bytes."""
+        """Each member's words, in rank order, at most `most` bytes."""
         import numpy as np
 
         rows = np.zeros((len(view.members), most), np.uint8)
@@ -596,7 +599,7 @@ class Executor:
             texts = [""] * len(view.members)
             if most:
                 rows = self._tell_all(call, view, said, most)
-                # Whoever has failed because a member died learns of that here.
+                # A member that failed because another died learns of that here.
                 self._refuse_others(call, view)
                 for rank, row in enumerate(rows):
                     if not any(row):

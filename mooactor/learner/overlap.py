@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: MIT
 """Gradients averaged during backward, as torch's DistributedDataParallel does.
 
-A hook behind each parameter copies its gradient into a flat *bucket*. A bucket whose
-gradients are all there is reduced in the group's own thread, while backward computes
-those of the layers before. A callback at the end of backward waits for all buckets and
-copies the means back.
+A hook behind each parameter puts its gradient into a *bucket*. A bucket whose gradients
+are all there is reduced in the group's own thread, while backward computes those of the
+layers before. A callback at the end of backward waits for all buckets, and gives the
+parameters the means.
 
 - Buckets are reduced in the same order on all members, whatever order gradients arrive
   in. Each has a flag for each of its parameters behind the gradients: the mean of the
   flags tells whether any member has used the parameter.
-- A bucket's input and its result are memory of their own, so the reduction may be begun
-  anew from the same input when a member is lost. `param.grad` may be any tensor when
-  backward begins, also none after ``zero_grad(set_to_none=True)``; afterwards it is a
-  view of the result, which saves a copy.
+- A bucket's result is memory of its own, so the reduction may be begun anew from the
+  same gradients when a member is lost. `param.grad` may be any tensor when backward
+  begins, also none after ``zero_grad(set_to_none=True)``; afterwards it is a view of
+  the result, which saves a copy.
+- In main memory the gradients are reduced where they lie, which saves another. On
+  other devices, and for bf16 on the wire, they are copied to one flat tensor: one
+  transfer for a bucket.
 - The layout of buckets is rank 0's order of arrival in the first backward, and becomes
   everybody's together with rank 0's parameters and buffers, at the first training
   forward of an epoch.
@@ -42,27 +45,39 @@ FIRST_BUCKET_BYTES = 1 << 20
 
 
 class Bucket:
-    """Gradients of some parameters of one type on one device, as one flat tensor."""
+    """Gradients of some parameters of one type on one device."""
 
     def __init__(self, members: list[int], parameters: Sequence[Tensor], wire: Any):
         """`members`: the parameters' numbers."""
         first = parameters[members[0]]
         sizes = [parameters[i].numel() for i in members]
-        self.members = members
-        self.gradients = torch.zeros(
-            sum(sizes) + len(sizes), dtype=first.dtype, device=first.device
-        )
         compressed = wire is not None and wire != first.dtype
-        self.sent = self.gradients.to(wire) if compressed else self.gradients
-        self.result = torch.empty_like(self.sent)
+        kind: Any = {"dtype": first.dtype, "device": first.device}
+        self.members = members
+        self.result = torch.zeros(sum(sizes) + len(sizes), **kind)
+        self.flat: Tensor | None = None
         #: The rounding errors of the bytes that were sent so far.
-        self.error = torch.zeros_like(self.gradients) if compressed else None
-        self.views = self._views(self.gradients, parameters)
+        self.error: Tensor | None = None
+        if compressed or not first.is_cpu:
+            self.flat = torch.zeros_like(self.result)
+            self.views = self._views(self.flat, parameters)
+        if compressed:
+            self.error = torch.zeros_like(self.result)
+            self.result = self.result.to(wire)
         self.means = self._views(self.result, parameters)
-        self.flags = self.gradients[sum(sizes) :]
         self.used = self.result[sum(sizes) :]
-        self.missing = set(members)
+        self.gradients: dict[int, Tensor] = {}  # that have arrived
         self.work: Work[Any] | None = None
+
+    @property
+    def missing(self) -> set[int]:
+        return set(self.members) - set(self.gradients)
+
+    def put(self, number: int, gradient: Tensor) -> None:
+        """A gradient has arrived."""
+        if self.flat is not None:
+            gradient = self.views[number].copy_(gradient)
+        self.gradients[number] = gradient
 
     def _views(self, flat: Tensor, parameters: Sequence[Tensor]) -> dict[int, Tensor]:
         shapes = [parameters[i].shape for i in self.members]
@@ -75,23 +90,35 @@ class Bucket:
 
     def start(self, group: LearnerGroup, parameters: Sequence[Tensor]) -> None:
         """Begin its reduction; gradients that are missing count as zero."""
-        used = [float(i not in self.missing) for i in self.members]
-        self.flags.copy_(torch.tensor(used))
-        for i in self.missing:
-            self.views[i].zero_()
+        missing = self.missing
+        used = torch.tensor([float(i not in missing) for i in self.members])
+        for i in missing:
+            self.put(i, torch.zeros_like(parameters[i]))
             if (gradient := parameters[i].grad) is not None:
                 # It may be the result's memory, and is to stay if nobody uses it.
                 parameters[i].grad = gradient.clone()
-        if self.error is not None:
-            # Error feedback: Seide et al. 2014, "1-Bit Stochastic Gradient Descent".
-            self.gradients.add_(self.error)
-            self.sent.copy_(self.gradients)
-            torch.sub(self.gradients, self.sent, out=self.error)
-            self.error[-len(used) :].zero_()
-        self.work = group.allreduce(self.sent, "mean", out=self.result).start()
+        if self.flat is None:
+            gradients = [self.gradients[i] for i in self.members]
+            means = [self.means[i] for i in self.members]
+            gradients.append(used.to(self.used.dtype))
+            self.work = group.allreduce(gradients, "mean", out=[*means, self.used])
+        else:
+            self.flat[-len(used) :] = used
+            sent = self.flat if self.error is None else self._rounded(self.error)
+            self.work = group.allreduce(sent, "mean", out=self.result)
+        self.work.start()
+
+    def _rounded(self, error: Tensor) -> Tensor:
+        """The bytes to send. Error feedback: Seide et al. 2014, "1-Bit Stochastic
+        Gradient Descent"."""
+        assert self.flat is not None
+        sent = self.flat.add_(error).to(self.result.dtype)
+        torch.sub(self.flat, sent, out=error)
+        error[-len(self.members) :].zero_()
+        return sent
 
     def reset(self) -> None:
-        self.missing, self.work = set(self.members), None
+        self.gradients, self.work = {}, None
 
 
 class _Backward:
@@ -251,16 +278,15 @@ class Wrapped(nn.Module):
         with self._lock:
             backward = self._current()
             bucket = self._bucket_of[number]
-            if number not in bucket.missing:
+            if number in bucket.gradients:
                 raise RuntimeError(
                     "a parameter's gradient came twice in one backward: give "
                     "torch.utils.checkpoint use_reentrant=False"
                 )
-            bucket.views[number].copy_(gradient.detach())
-            bucket.missing.remove(number)
+            bucket.put(number, gradient.detach())
             backward.arrived.append(number)
             while (n := backward.next) < len(self._buckets):
-                if self._buckets[n].missing:
+                if len(self._buckets[n].gradients) < len(self._buckets[n].members):
                     break
                 self._start_next(backward)
 

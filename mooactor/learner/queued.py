@@ -41,6 +41,11 @@ class Entry(SharedWork):
         self._copies = [to.finish for _, to in pairs if to.finish is not None]
         self._settled = False
 
+    @property
+    def stages(self) -> bool:
+        """Whether a copy stands for one of its results until it has ended."""
+        return bool(self._copies)
+
     def settle(self) -> None:
         """Copy its results back; an error of that is kept for whoever waits for it."""
         outcome = self.wait(0.0) if self._copies else None
@@ -91,12 +96,18 @@ class Queued:
         entries = self._entries()
         for buffer in buffers:
             for entry in entries:
-                if any(_hides(target, buffer) for _, target in entry.pairs):
+                if (buffer.staged or entry.stages) and any(
+                    _hides(target, buffer) for _, target in entry.pairs
+                ):
                     raise ValueError(
                         f"a tensor shares memory with a result of {entry.label}, "
                         "which is still queued, and one of the two has to be "
                         f"copied: wait for {entry.label} first"
                     )
+
+    def start(self) -> None:
+        """See `SharedGroup.start`."""
+        self.member.start()
 
     def bring(self, entry: Entry) -> None:
         """Bring the results of an operation that has ended to their place.

@@ -6,15 +6,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from mooactor.errors import ActorUnavailable, CallTimeout, PeerLost
 from mooactor.learner.children import is_child, refuse_in_child
-from mooactor.learner.queued import Entry, Queued
 from mooactor.process import checks
 from mooactor.process.loops import blocks_a_loop, refuse_to_block
 from mooactor.tensors import collective
-from mooactor.tensors.collective import Outcome
+from mooactor.tensors.collective import Outcome, SharedWork
 
 T = TypeVar("T")
 
@@ -29,6 +28,16 @@ class Member(NamedTuple):
     pid: int
     process_id: int
     host: str  # its name, as `moo.hosts` has it
+
+
+class Queue(Protocol):
+    """The queue that a work is in."""
+
+    def start(self) -> None:
+        """Run it in a background thread from now on."""
+
+    def bring(self, work: Any) -> None:
+        """Bring the results of a work that has ended to their place."""
 
 
 class Work(Generic[T]):
@@ -52,9 +61,9 @@ class Work(Generic[T]):
         self,
         group: str,
         label: str,
-        work: Entry,
+        work: SharedWork,
         result: T,
-        queued: Queued,
+        queued: Queue,
         pid: int,
     ) -> None:
         """`pid`: of the process that queued it."""
@@ -68,7 +77,7 @@ class Work(Generic[T]):
           RuntimeError: this process has left the group.
         """
         refuse_in_child(self._pid, self._group)
-        self._queued.member.start()
+        self._queued.start()
         return self
 
     def wait(self, timeout: float | None = None) -> None:

@@ -109,7 +109,7 @@ class Arguments:
             data, flags = borrowing.issue(target, data, flags, unsent)
             if refs:
                 send, handed = self._handovers.send, [token for token, _ in refs]
-                unsent.append((self._handovers.take_back, target, handed))
+                unsent.append((self._handovers.take_back, handed))
                 tokens = [(token, send(ref, target, token)) for token, ref in refs]
                 data = bodies.pack_tokens(tokens, data)
                 flags |= envelope.REFS
@@ -165,8 +165,7 @@ class Arguments:
         try:
             if prepared.is_large and broadcaster.may_be_elsewhere(target):
                 token = secrets.randbits(63)
-                unsent.append((self._handovers.take_back, target, [token]))
-                broadcaster.send(prepared, target, token, self._handovers.send_error)
+                broadcaster.send(prepared, target, token)
                 tokens = bodies.pack_tokens([(token, self._process_id)], b"")
                 return tokens, envelope.REFS | envelope.WHOLE, unsent
             payload, flags = prepared.payload_for(target, unsent)

@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any
 from mooactor import errors
 from mooactor.control import envelope
 from mooactor.control.links import Link, Links
-from mooactor.control.messenger import sent
 from mooactor.control.sender import Sender
 from mooactor.process.admission import Admission, remaining
 from mooactor.process.arguments import Arguments, CalleeGone
@@ -244,17 +243,13 @@ class Caller:
             peer = self._links.peer_of(link)
         if link.process_id != target or link.rounds != rounds:
             return False
-        # Emptied with no call in between, so at no other point a signal handler raises.
+        if unsent:
+            unsent.clear()  # if a signal handler raises from here on, it may be sent
         if blocking or len(link.calls) == 1:
-            send = peer.sending(record)
-            del unsent[:]
-            sent(send(), record)
-        else:
-            queue = peer.queueing(record)
-            del unsent[:]
-            if peer.waits_after(queue(), record):
-                self._sender.dirty.add(peer)
-                self._housekeeper.arm()
+            peer.send(record)
+        elif peer.queue(record):
+            self._sender.dirty.add(peer)
+            self._housekeeper.arm()
         if link.peer is not peer:
             self._sent_too_late(link, future, call_id, delivered=None)
         return True

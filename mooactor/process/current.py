@@ -154,7 +154,6 @@ _PARTS = (
     "messenger",
     "objects",
     "payloads",
-    "recounts",
     "relay",
     "results",
     "sender",

@@ -11,8 +11,8 @@ signal handler, and run again afterwards. So every handler can be run twice:
 * A call enters the mailbox by emptying an iterator that holds it once (`Job.entry`), an
   item of a stream its channel in the same way; a reply ends a future, of which the
   first end counts.
-* A handler keeps its results for a record in the record's ``memo``. A reference that is
-  lent or given back has its count there, which is gone in the step that counts it.
+* A handler keeps its results for a record in the record's ``memo``. A hold that is lent
+  or given back has a number, and does nothing the second time.
 * Credit given twice lets a producer get further ahead; a value sent twice is held
   longer than need be.
 """
@@ -179,16 +179,11 @@ def handlers_of_every_process(runtime: Runtime) -> dict[int, Handler]:
         envelope.RETRY: runtime.handovers.on_retry,
         envelope.DROP: runtime.relay.on_drop,
         envelope.PULL: runtime.results.on_pull,
-        envelope.AUDIT: runtime.audit.on_record,
-        envelope.HOLDS: runtime.audit.on_record,
-        **dict.fromkeys(
-            (envelope.UNSURE, envelope.COUNT, envelope.COUNTED),
-            runtime.recounts.on_record,
-        ),
+        envelope.AUDIT: runtime.audit.on_audit,
+        envelope.UNSURE: runtime.audit.on_unsure,
         envelope.WATCH: lambda record: runtime.locator.meet(record.call_id),
         envelope.BROKE: runtime.breaks.on_record,
         envelope.GOAWAY: runtime.deaths.on_goaway,
-        envelope.LENT: runtime.payloads.on_lent,
         envelope.KNOWS: lambda r: script.on_knows(r.sender, bytes(r.payload)),
         envelope.PROBED: lambda r: runtime.plane.hear(r.sender, bytes(r.payload)),
     }

@@ -36,8 +36,8 @@ the next one. Each ends what was under way between them, in either direction:
 All of that happens in the housekeeper's thread, so two breaks are handled one after the
 other; what concerns the mailbox, in the poller's.
 
-Nothing is ended whose last record has come. Borrows that were lent or given back in a
-record that was lost are counted once more: see `objects.audit`. Memory that was lent
+Nothing is ended whose last record has come. Holds that were lent or given back in a
+record that was lost are looked after by `objects.audit`. Memory that was lent
 in one is taken back: see `objects.payloads`.
 """
 
@@ -56,7 +56,7 @@ from mooactor.control.messenger import Messenger
 from mooactor.errors import ActorUnavailable
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.calls import Server
-from mooactor.process.objects.audit import Recounts
+from mooactor.process.objects.audit import Audit
 from mooactor.process.objects.broadcast import Relay
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.payloads import Payloads
@@ -166,7 +166,7 @@ class Breaks:
         values: Values,
         handovers: Handovers,
         relay: Relay,
-        recounts: Recounts,
+        audit: Audit,
         later: Callable[[float, Callable[[], None]], None],
         tell_agent: Callable[..., None],
     ) -> None:
@@ -179,7 +179,7 @@ class Breaks:
         self._values = values
         self._handovers = handovers
         self._relay = relay
-        self._recounts = recounts
+        self._audit = audit
         self._later = later
         self._tell_agent = tell_agent
         self._open: dict[int, _Break] = {}  # by process; the housekeeper's
@@ -306,5 +306,5 @@ class Breaks:
         self._values.connection_broke(process_id, why, delivered, theirs=theirs)
         self._handovers.connection_broke(process_id)
         self._relay.process_lost(process_id)
-        self._recounts.connection_broke(process_id)
+        self._audit.connection_broke(process_id)
         self._poller.wake()

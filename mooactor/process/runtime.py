@@ -49,7 +49,7 @@ from mooactor.process.dispatch import (
 from mooactor.process.environment import Place, Streams
 from mooactor.process.files import Room
 from mooactor.process.housekeeper import Callbacks, Housekeeper
-from mooactor.process.objects.audit import Audit, Recounts
+from mooactor.process.objects.audit import Audit
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.broadcast import Broadcaster, Relay
 from mooactor.process.objects.future import Future
@@ -166,19 +166,18 @@ class Runtime:
             self.key,
             self.messenger,
             self._handlers,
-            sender.post_what_is_due,
+            sender.do_what_is_due,
             self.epochs.admit,
         )
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.objects = table = ObjectTable(links)
         spans_hosts = self.messenger.address is not None
-        self.audit = Audit(links, sender, table, self.later, spans_hosts)
-        self.recounts = Recounts(
-            links, sender, table, self.audit, self.messenger.known, self.later
+        self.audit = Audit(
+            links, sender, table, self.messenger.known, self.later, spans_hosts
         )
         self.borrows: Borrows = Borrows(self.process_id, table, self.audit, sender, arm)
         self.payloads = payloads = Payloads(
-            self.plane, links, sender, self.borrows, self.inbound, arm
+            self.plane, links, sender, self.borrows, self.inbound, arm, self.later
         )
         self.broadcaster = Broadcaster(self.process_id, payloads, sender, arm)
         self.relay = Relay(links, sender, payloads, self.later, self.look)
@@ -235,7 +234,7 @@ class Runtime:
             self.values,
             self.handovers,
             self.relay,
-            self.recounts,
+            self.audit,
             self.later,
             self.agent.tell,
         )
@@ -330,13 +329,12 @@ class Runtime:
     def flush(self) -> None:
         """Send every record that waits for company."""
         self.sender.flush()
-        self.objects.sweep()
 
     def flush_if_due(self) -> None:
         """As `flush`, but quick if nothing is known to be due. For a thread that is
         about to wait; other waiting records leave when the poller's leader sleeps."""
         sender = self.sender
-        if sender.dirty or sender.afterwards or self.objects.dropped:
+        if sender.dirty or sender.afterwards:
             self.flush()
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
@@ -444,7 +442,7 @@ class Runtime:
         of the call. After `close` those that need the sockets or the data plane are
         empty.
         """
-        self.objects.sweep()
+        self.sender.do_what_is_due()
         return {
             "calls_pending": len(self.caller),
             "values_pending": len(self.values),

@@ -18,7 +18,7 @@ from tests.actors.counter import Counter
 T, V = TypeError, ValueError
 NAMES: dict[str, Any] = {"moo": moo, "Counter": Counter, "np": np, "math": math}
 
-# What is written, the error's type, and how its sentence begins: with the argument.
+# A call's text, the error's type, and how its sentence begins: with the argument.
 CASES: list[tuple[str, type[Exception], str]] = [
     ("moo.get(3)", T, "refs=3"),
     ("moo.get([1])", T, "refs[0]=1"),

@@ -410,17 +410,13 @@ def test_setup_runs_first_in_each_actor(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
-)
 def test_a_data_loader_of_an_actor_has_workers_with_a_dataset_of_the_script(
-    context: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     pytest.importorskip("torch")
     passes(
         tmp_path,
         """
-        import sys
         import torch
         from torch.utils.data import DataLoader, Dataset, get_worker_info
         import mooactor as moo
@@ -431,19 +427,18 @@ def test_a_data_loader_of_an_actor_has_workers_with_a_dataset_of_the_script(
         def collate(pairs): return [list(column) for column in zip(*pairs)]
         @moo.actor
         class Learner:
-            def epoch(self, context):
+            def epoch(self):
                 loader = DataLoader(
                     Squares(), batch_size=2, num_workers=2, collate_fn=collate,
-                    multiprocessing_context=context,
+                    multiprocessing_context="fork",
                 )
                 return list(loader)
         if __name__ == "__main__":
             with moo.init():
-                batches = moo.spawn(Learner).epoch(sys.argv[1])
+                batches = moo.spawn(Learner).epoch()
             assert [n for values, _ in batches for n in values] == [
                 3 * n * n for n in range(8)
             ]
             assert {worker for _, ids in batches for worker in ids} == {0, 1}
         """,
-        context,
     )

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -94,27 +93,6 @@ def test_the_end_of_the_call_is_the_end_of_each(spawn: Any) -> None:
     for ref in last:
         with pytest.raises(moo.ActorDied):
             ref.get()
-
-
-def test_they_are_awaited_and_given_up_together(spawn: Any, tmp_path: Path) -> None:
-    splitter, gate = spawn(Splitter), tmp_path / "gate"
-
-    async def main() -> None:
-        a, b = splitter.pair.options(num_returns=2).remote(1, b=2)
-        assert (await b, await a) == (2, 1)
-        first, second = splitter.held.options(num_returns=2).remote(gate)
-        waiting = asyncio.ensure_future(second)
-        await asyncio.sleep(0)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(first, 0.05)
-        gate.touch()
-        assert await waiting == "b"  # somebody still wanted it
-        lone, _ = splitter.until_cancelled.options(num_returns=2).remote()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(lone, 0.05)
-        assert lone.cancelled()
-
-    asyncio.run(main())
 
 
 def test_a_method_has_a_priority_of_its_own(spawn: Any) -> None:

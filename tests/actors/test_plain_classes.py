@@ -37,9 +37,6 @@ class Point:
     x: int
     y: int = 2
 
-    def norm(self) -> int:
-        return self.x**2 + self.y**2
-
 
 def test_a_decorated_class_is_the_same_class() -> None:
     class Plain:
@@ -60,11 +57,6 @@ def test_a_decorated_class_is_the_same_class() -> None:
     assert Documented.add.__doc__ == "Return the sum."
     (tests,) = doctest.DocTestFinder(recurse=False).find(Documented)
     assert doctest.DocTestRunner().run(tests) == (0, 1)
-
-
-def test_the_same_classes_are_actors(spawn: Any) -> None:
-    assert spawn(Point, 3).norm() == 13
-    assert spawn(Documented).add(1, b=1) == 2
 
 
 def test_inherited_static_and_class_methods_can_be_called(spawn: Any) -> None:

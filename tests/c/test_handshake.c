@@ -322,25 +322,6 @@ static void a_patient_dial_comes_back_to_who_was_late(void)
     close(listener);
 }
 
-/* A process that dies while it is dialed: its machine is not silent. */
-static void a_listener_that_closes_has_answered_and_not_refused(void)
-{
-    struct mooi_address address;
-    struct mooi_dial dial;
-    int listener, fd;
-    size_t which;
-
-    CHECK(mooi_socket_listen("127.0.0.1", &listener) == MOO_OK);
-    CHECK(mooi_socket_addresses(listener, &address, 1) == 1);
-    CHECK(mooi_dial_begin(&dial, &address, 1) == MOO_OK);
-    CHECK(mooi_dial_step(&dial, &fd, &which) == MOO_ETIMEOUT);
-    CHECK(!mooi_dial_answered(&dial));
-    close(listener);
-    CHECK(dial_to_its_end(&dial, &fd, &which) == MOO_EPEER);
-    CHECK(mooi_dial_answered(&dial) && !mooi_dial_refused(&dial, &address));
-    mooi_dial_end(&dial);
-}
-
 static void listeners_are_local_unless_told_otherwise(void)
 {
     struct mooi_address address[8];
@@ -381,7 +362,6 @@ int main(void)
     RUN(a_dial_falls_over_to_the_address_that_answers);
     RUN(a_dial_asks_again_where_nobody_answered);
     RUN(a_patient_dial_comes_back_to_who_was_late);
-    RUN(a_listener_that_closes_has_answered_and_not_refused);
     RUN(listeners_are_local_unless_told_otherwise);
     CHECK(open_files() == before);
     return 0;

@@ -37,6 +37,28 @@ closing                                             before the session's end
 fault      kind, target, pid, until                 before a fault is injected
 left       text                                     for each thing left behind
 =========  =======================================  ====================================
+
+And of learner groups (tests/chaos/agreements.py reads them), all with `group`:
+
+==========  ======================================  ====================================
+event       facts                                   noted
+==========  ======================================  ====================================
+joining                                             before a process joins
+joined                                              when it is in
+left-group                                          before it leaves
+gave-up     error, text                             when an error ends its part
+begins      op, kind, token, slot                   before an operation is queued
+finished    op, how, got, even, members, epoch,     when its end is known; `got`: the
+            error, text, taken_out                  tokens of the result, `even`: in all
+                                                    its elements, `members`: those that
+                                                    took part, `epoch`: if it was one
+view        epoch, members                          after each round
+adds        token, at, samples, exact               before a contribution is added
+updates     model, version, total, got, least,      before a step of the optimizer;
+            most                                    `got`: the sums by their places
+step        model, version, digest, received,       after each round of an Accumulator
+            stale, healed
+==========  ======================================  ====================================
 """
 
 from __future__ import annotations

@@ -84,6 +84,7 @@ class _Loop:
     def _run(self) -> None:
         while not self._over.is_set():
             try:
+                self._prepare()
                 self._join()
                 self._take_part()
             except moo.MooError as error:
@@ -100,6 +101,9 @@ class _Loop:
                 if group is not None:
                     self.note("left-group")  # before others can know
                     group.leave()
+
+    def _prepare(self) -> None:
+        """Work that takes a while, and so comes before others wait for this member."""
 
     def _join(self) -> None:
         self.note("joining")
@@ -226,9 +230,11 @@ class Training(_Loop):
     """An Accumulator. Each contribution's gradient is one token in a place of its
     own."""
 
-    def _take_part(self) -> None:
+    def _prepare(self) -> None:
         self.model = _Tokens()
         self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-9, momentum=0.9)
+
+    def _take_part(self) -> None:
         self.exact = self.options["on_loss"] == "raise"
         self.batch = 16 if self.exact else 8
         self.accumulator = moo.Accumulator(

@@ -39,34 +39,17 @@ def test_a_wrong_command_line_is_told_with_its_usage(
         assert out == "" and err.startswith("usage: mooactor") and why in err
 
 
-def test_attach_to_nobody_says_how_to_find_who_is_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["attach", str(tmp_path / "debug-1")]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("mooactor attach: cannot attach")
-    assert "cannot attach at" in error and "`mooactor attach` alone" in error
-
-
 # -- values --------------------------------------------------------------------
 
 EMPTY = [
     ("host", "--join", "127.0.0.1", "--name", ""),
-    ("host", "--join", "127.0.0.1", "--bind", ""),
     ("broker", "--listen", ""),
-    ("broker", "--standby-of", ""),
     ("status", "--connect", ""),
-    ("status", "--key-file", ""),
     ("keygen", ""),
     ("run", "--cwd", "", "x.py"),
-    ("run", "--python", "", "x.py"),
-    ("run", "--key-file", "", "x.py"),
-    ("run", "--rendezvous", "", "x.py"),
     ("run", "--patience", "0", "x.py"),
     ("run", "--grace", "inf", "x.py"),
-    ("run", "--patience", "nan", "x.py"),
     ("slurm", "--nodes", "1", "--job-name", "", "x.py"),
-    ("kubernetes", "--hosts", "1", "--image", "x", "--name", "", "x.py"),
 ]
 
 

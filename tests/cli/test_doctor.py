@@ -2,7 +2,6 @@
 """The doctor's checks find what is there, and what was taken away."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from mooactor.cli import doctor, main
 from mooactor.cli.doctor import broken, ok
 from mooactor.errors import ActorUnavailable
-from mooactor.tensors import limits, network
+from mooactor.tensors import network
 
 
 @pytest.mark.slow
@@ -44,41 +43,6 @@ def test_a_long_temporary_directory_cannot_hold_sockets(
     deep.mkdir()
     monkeypatch.setattr(doctor.tempfile, "gettempdir", lambda: str(deep))
     assert doctor.directory().state == "broken"
-
-
-def test_the_doctor_sees_the_memory_that_the_runtime_takes_half_of(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """In a control group inside another one, whose limit is the lower."""
-    inner = tmp_path / "outer" / "inner"
-    inner.mkdir(parents=True)
-    (tmp_path / "outer" / "memory.max").write_text(f"{3 << 30}\n")
-    (inner / "memory.max").write_text("max\n")
-    monkeypatch.setattr(limits, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(limits, "_cgroup_paths", lambda _: iter([inner]))
-    reach = limits.memory_in_reach()
-    assert reach == min(3 << 30, limits.memory_of_machine())
-    assert doctor.memory().detail.startswith(f"{reach / 2**30:.1f} GiB")
-
-
-@pytest.mark.parametrize(
-    ("tried", "state", "says"),
-    [
-        ("can open it", "ok", "within the GPU"),
-        ("cuIpcOpenMemHandle_v2: CUDA_ERROR_MAP_FAILED", "note", "host memory (cuIpc"),
-        ("", "note", "the trial failed"),
-    ],
-)
-def test_how_cuda_tensors_cross_is_tried_and_said(
-    monkeypatch: pytest.MonkeyPatch, tried: str, state: str, says: str
-) -> None:
-    if find_spec("torch") is None:
-        pytest.skip("torch is not installed")
-    answers = {"-c": "True 13.0", "-m": tried}
-    monkeypatch.setattr(doctor, "_output", lambda _, how, what: answers[how])
-    finding = doctor.cuda()
-    assert finding.state == state
-    assert says in finding.detail
 
 
 # -- ways between processes --------------------------------------------------------

@@ -12,16 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Launch
-from tests.conftest import eventually
 
 pytestmark = pytest.mark.slow
 
 SIZE = 1 << 20
-PROGRESS = """
-import os, signal
-os.write(1, b"\\r50 %")
-signal.pause()
-"""
 # It goes on for as long as somebody reads.
 ENDLESS = """
 import os, signal
@@ -47,16 +41,6 @@ def test_a_program_ends_when_nobody_reads_any_more(launch: Launch) -> None:
     assert os.read(reader, 3) == b"up\n"
     os.close(reader)
     assert run.end() == 128 + signal.SIGPIPE, run.err
-
-
-def test_a_line_without_its_end_shows_at_once_in_a_file(
-    launch: Launch, tmp_path: Path
-) -> None:
-    run = launch("--hosts", "b", script=PROGRESS)
-    out = tmp_path / "stdout"
-    assert eventually(lambda: out.read_bytes() == b"\r50 %"), run.err
-    run.signal(signal.SIGINT)
-    assert run.end() == 130, run.err
 
 
 def test_much_output_comes_whole_to_a_file_and_to_a_reader_that_holds_it_up(

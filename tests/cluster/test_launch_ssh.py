@@ -129,20 +129,6 @@ def test_the_program_may_act_on_ctrl_c_and_what_it_leaves_ends_with_it(
     assert len(left) == 2 and not [p for p in left if os.path.exists(f"/proc/{p}")]
 
 
-def test_ctrl_c_ends_a_launch_whose_ssh_answers_nothing_any_more(
-    launch: Launch,
-) -> None:
-    """As after a cut of the network."""
-    run = launch("--hosts", "b,c", script=PATIENT)
-    assert run.says("up"), run.err
-    clients = [p for p in run.descendants() if p.name() == "ssh"]
-    assert len(clients) == 3  # of two hosts and of the program
-    for client in clients:
-        os.kill(client.pid, signal.SIGSTOP)
-    run.signal(signal.SIGINT)
-    assert run.end() == 137, run.err
-
-
 def test_a_signal_before_the_program_runs_ends_the_launch(launch: Launch) -> None:
     run = launch("--hosts", "b,c", script=STUBBORN)
     assert eventually(lambda: [p for p in run.descendants() if p.name() == "ssh"])

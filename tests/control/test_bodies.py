@@ -12,9 +12,9 @@ def test_bodies_come_apart_as_they_were_put_together() -> None:
     assert (found, bytes(rest)) == (descriptors, b"pickle")
 
     for borrows in ([], [(1, 2)], [(1 << 63, i) for i in range(70_000)]):
-        payload = bodies.pack_borrows(99, borrows) + b"pickle"
-        lender, loans, rest = bodies.split_borrows(payload)
-        assert (lender, loans, bytes(rest)) == (99, borrows, b"pickle")
+        payload = bodies.pack_borrows(99, 7, borrows) + b"pickle"
+        lender, number, loans, rest = bodies.split_borrows(payload)
+        assert (lender, number, loans, bytes(rest)) == (99, 7, borrows, b"pickle")
 
     for count in (0, 1, 3):
         tokens = [(number, 1 << 63 | number) for number in range(count)]
@@ -28,8 +28,8 @@ def test_bodies_come_apart_as_they_were_put_together() -> None:
 
 CUT_SHORT = [
     *[(bodies.split_attached, x) for x in (b"", b"\1", b"\1\0", b"\2\0\1a\x09b")],
-    *[(bodies.split_borrows, x) for x in (b"", bytes(11), b"\xff" * 40)],
-    (bodies.split_borrows, bodies.pack_borrows(1, [(2, 3)])[:-1]),
+    *[(bodies.split_borrows, x) for x in (b"", bytes(19), b"\xff" * 40)],
+    (bodies.split_borrows, bodies.pack_borrows(1, 4, [(2, 3)])[:-1]),
     *[(bodies.split_tokens, bodies.pack_tokens([(1, 2)], b"")[:n]) for n in range(9)],
     *[(bodies.pair, bytes(n)) for n in range(20) if n != 16],
     *[(bodies.Probe.of, bodies.Probe(1, 7, 2, ["x"]).packed()[:n]) for n in range(20)],

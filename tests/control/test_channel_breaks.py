@@ -93,9 +93,8 @@ def test_random_breaks_lose_nothing_and_repeat_nothing(pair: Pair) -> None:
     assert there.listener.numbers == list(range(here.sent))
 
 
-@pytest.mark.parametrize("early", [False, True])
 def test_breaks_before_and_after_the_first_answer_lose_and_repeat_nothing(
-    pair: Pair, early: bool
+    pair: Pair,
 ) -> None:
     one, other = pair
     rng, breaks = random.Random(1), 0
@@ -104,7 +103,7 @@ def test_breaks_before_and_after_the_first_answer_lose_and_repeat_nothing(
     opened: list[tuple[Channel, Side]] = []
     for number in range(30):
         here = Side(number)
-        channel = one.connect(other.address, here.listener, early=early)
+        channel = one.connect(other.address, here.listener)
         here.say_something(channel)
         for _ in range(rng.randrange(3)):
             rng.choice(pair).run_until(lambda: False, rng.random() / 200)

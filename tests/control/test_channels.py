@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mooactor.control import frames, reliable
+from mooactor.control import reliable
 from mooactor.control.node import Node
 from mooactor.errors import MooError
 from mooactor.testing import VirtualClock
@@ -18,7 +18,6 @@ from tests.control.nodes import (
     Recorder,
     free_port,
     node,
-    router,
     together,
 )
 from tests.networks import need_ipv6
@@ -59,18 +58,6 @@ def test_a_channel_is_open_before_the_other_side_has_answered() -> None:
         with node(port=port) as other:
             other.accept = echo.accept
             assert together((one, other), lambda: mine.numbers == [1])
-
-
-def test_the_first_pieces_of_an_early_channel_do_not_wait_for_an_answer() -> None:
-    with router() as there, node() as one:
-        channel = one.connect(there.address, Recorder(), early=True)
-        channel.post({"n": 1})
-        assert together([one], lambda: there.kinds() == [frames.HELLO, frames.DATA])
-        assert not channel.connected and not channel.delivered
-        channel.post({"n": 2})
-        assert together([one], lambda: there.kinds()[2:] == [frames.DATA])
-        channel.close("it waits for an answer all the same")
-        assert one.channels() == [channel]
 
 
 def test_a_large_message_arrives_whole(pair: tuple[Node, Node]) -> None:

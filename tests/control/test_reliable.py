@@ -224,21 +224,16 @@ class Side:
 Wire = deque[tuple[int, bytes, int]]  # number, piece (or none) and count
 
 
-HELLO, WELCOME = -2, -3  # in place of a number
-
-
 class Simulation:
     """Two sides, and connections that break at any time: of each direction a prefix
     has arrived. Frames that were on their way can still come until the next
-    connection begins, as ZeroMQ may have them in a queue. Until the first side has been
-    answered once, its pieces follow its HELLO: the channel is an early one."""
+    connection begins, as ZeroMQ may have them in a queue."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.sides = Side(), Side()
         self.wires: tuple[Wire, Wire] = deque(), deque()
         self.stands = [False, False]  # as each side sees it
-        self.was_answered = False
 
     def post(self) -> None:
         side = self.rng.choice(self.sides)
@@ -264,19 +259,9 @@ class Simulation:
         for _ in range(self.rng.randrange(1, 5)):
             if wire:
                 number, piece, taken = wire.popleft()
-                if number == HELLO:
-                    self.answer(taken)
-                    continue
-                self.was_answered |= number == WELCOME
                 side.out.acknowledge(taken)
                 if number >= 0:
                     side.into.arrive(number, piece)
-
-    def answer(self, taken: int) -> None:
-        other = self.sides[1]
-        other.out.resume(taken)
-        self.wires[1].append((WELCOME, b"", other.into.taken))
-        self.stands[1] = True
 
     def handle(self) -> None:
         side = self.rng.choice(self.sides)
@@ -294,11 +279,6 @@ class Simulation:
         for wire in self.wires:
             wire.clear()
         one, other = self.sides
-        if not self.was_answered:
-            self.stands = [True, False]
-            one.out.resume(0)
-            self.wires[0].append((HELLO, b"", one.into.taken))
-            return
         self.stands = [True, True]
         one.out.resume(other.into.taken)
         other.out.resume(one.into.taken)

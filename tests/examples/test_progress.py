@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from impala import LearnerReport, Pace, Progress
+from impala import LearnerReport, Progress
 from mooactor.rl import BatcherCounts, Episode
 
 SUMMED, AVERAGED = ("loss",), ("entropy", "queue", "never")
@@ -80,17 +80,3 @@ def test_learners_that_differ_end_the_run() -> None:
     progress = Progress(1, SUMMED, AVERAGED)
     with pytest.raises(RuntimeError, match="learners disagree after update 7"):
         progress.add([report(7, 10), report(7, 10, digest="xyz")])
-
-
-def test_a_pace_comes_to_one_report_a_period() -> None:
-    pace, update_s = Pace(1.0), 0.03
-    asked = []
-    for _ in range(8):
-        asked.append(pace.updates)
-        pace.adapt(pace.updates * update_s)
-    assert asked == [1, 2, 4, 8, 16, 32, 33, 33]
-    pace.adapt(100.0)
-    assert pace.updates == 1  # never none
-    fixed = Pace(1.0, always=10)
-    fixed.adapt(1e-6)
-    assert fixed.updates == 10

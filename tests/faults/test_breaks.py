@@ -18,6 +18,7 @@ from mooactor.control.envelope import Epochs, is_later, next_epoch
 from mooactor.process import deaths
 from mooactor.process.current import current_runtime
 from mooactor.process.exits import ExitRecord
+from mooactor.process.objects import audit
 from tests.conftest import eventually
 from tests.process.breaking import failure_of, from_guest, lose, objects, to_guest
 from tests.process.hosts import Hosts, hosts
@@ -160,7 +161,10 @@ def test_calls_made_after_a_break_start_after_those_that_are_made_again(
 # -- what is kept -----------------------------------------------------------------
 
 
-def test_nothing_is_kept_of_what_broke(two: Hosts) -> None:
+def test_nothing_is_kept_of_what_broke(
+    two: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "ARRIVED_S", 0.5)
     guest, proxy = to_guest(two)
     assert guest.add(0) == 0
     refs = [moo.put(np.ones(MB, np.uint8))]

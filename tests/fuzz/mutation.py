@@ -98,12 +98,11 @@ def seeds() -> list[bytes]:
             envelope.VALUE, 4, bodies.pack_attached([b"d" * 48], b"p"), 1
         ),
         envelope.pack_record(
-            envelope.REPLY, 5, bodies.pack_borrows(7, [(1, 2), (3, 4)]) + b"p", 128
+            envelope.REPLY, 5, bodies.pack_borrows(7, 5, [(1, 2), (3, 4)]) + b"p", 128
         ),
         envelope.pack_record(envelope.FORWARD, 5, bytes(16)),
         envelope.pack_record(envelope.PROBE, 0, bytes(40)),
         envelope.pack_record(envelope.GOAWAY, 6),
-        envelope.pack_record(envelope.LENT, 0, bodies.pack_attached([b"d" * 40], b"")),
     ]
     return [head + record for record in records] + [head + b"".join(records)]
 
@@ -136,7 +135,7 @@ def parse(message: bytes) -> None:
 def parse_payload(record: envelope.Record, message_bytes: int) -> None:
     payload = record.payload
     if record.flags & envelope.BORROWS:
-        _, borrows, payload = bodies.split_borrows(payload)
+        _, _, borrows, payload = bodies.split_borrows(payload)
         assert len(borrows) <= message_bytes // 16
     if record.flags & envelope.ATTACHED:
         bodies.split_attached(payload)

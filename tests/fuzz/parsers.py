@@ -196,7 +196,7 @@ SEEDS = records.seeds()
 FRAMES = channels.good_frames()
 BODIES = [
     bodies.pack_attached([b"d" * 48, b"e"], b"p"),
-    bodies.pack_borrows(7, [(1, 2), (3, 4)]) + b"p",
+    bodies.pack_borrows(7, 5, [(1, 2), (3, 4)]) + b"p",
     bodies.pack_tokens([(1, 2), (3, 4)], b"p"),
     bodies.Probe(1, 2, 3, ["a", "b"]).packed(),
     bodies.pack_numbers(1, 2, 3),

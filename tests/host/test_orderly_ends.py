@@ -274,34 +274,6 @@ def test_a_death_or_a_deadline_that_nobody_asks_for_is_printed_once(
     assert said.count("CallTimeout: A.sleep did not end within its deadline") == 1
 
 
-def test_a_line_that_is_not_complete_is_shown_as_it_is(tmp_path: Path) -> None:
-    script = programs.write(
-        tmp_path / "bar.py",
-        """
-        import sys
-        import mooactor as moo
-        @moo.actor
-        class Bar:
-            def draw(self, text): print(text, end="\\r", flush=True)
-            def end(self): print("all done")
-        if __name__ == "__main__":
-            with moo.init():
-                bar = moo.spawn(Bar)
-                for number in range(100):
-                    bar.draw(f"step {number}")
-                sys.stdin.readline()
-                bar.end()
-        """,
-    )
-    program = programs.start(script)
-    assert program.stdout is not None
-    first = program.stdout.readline()  # before the line has ended
-    assert first.startswith("(Bar pid=") and " step " in first
-    rest, _ = program.communicate("\n")
-    texts = [line.partition(") ")[2] for line in rest.splitlines()]
-    assert texts[-1] == "all done" and len(texts) < 5
-
-
 def test_the_last_lines_of_a_death_are_what_a_terminal_would_show(
     tmp_path: Path,
 ) -> None:

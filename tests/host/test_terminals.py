@@ -171,15 +171,3 @@ def test_what_a_terminal_keeps_is_bounded_and_the_oldest_lines_go(
     finally:
         os.close(terminal.fd)
         os.close(write)
-
-
-def test_a_terminal_that_is_read_loses_nothing_of_more_than_its_bound(
-    tmp_path: Path,
-) -> None:
-    with (tmp_path / "out").open("wb+") as file:
-        terminal = Terminal(file.fileno(), bound=10_000)
-        lines = [b"%06d\n" % number for number in range(20_000)]
-        terminal.add(*lines)
-        assert not terminal.waiting
-        file.seek(0)
-        assert file.read() == b"".join(lines)

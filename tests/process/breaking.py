@@ -54,5 +54,4 @@ def failure_of(ref: Any) -> moo.ActorUnavailable | None:
 def objects() -> int:
     """The number of values that this process has for others, or for itself."""
     runtime = current_runtime()
-    runtime.objects.sweep()
     return int(runtime.statistics()["objects"])

@@ -12,6 +12,7 @@ import numpy as np
 
 import mooactor as moo
 from mooactor.process.current import current_runtime
+from mooactor.process.objects import payloads
 from tests.gates import wait_at
 
 
@@ -90,6 +91,9 @@ class Guest:
     def knows_dead(self, other: Any) -> bool:
         runtime, link = other._where()
         return bool(runtime.messenger.is_gone(link.process_id))
+
+    def claims_after(self, seconds: float) -> None:
+        payloads.CLAIMED_S = seconds
 
     def statistics(self) -> dict[str, Any]:
         """Of this process alone."""

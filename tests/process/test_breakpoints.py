@@ -40,21 +40,6 @@ class Buggy:
         return sys.gettrace() is not None
 
 
-@actor
-class AsyncBuggy:
-    """The same on a loop, and in a thread beside it."""
-
-    async def add(self, a: int, b: int) -> int:
-        total = a + b
-        breakpoint()
-        return total
-
-    def sub(self, a: int, b: int) -> int:
-        rest = a - b
-        breakpoint()
-        return rest
-
-
 class Client:
     """A terminal, as ``mooactor attach`` is one: lines in, text out."""
 
@@ -139,17 +124,6 @@ def test_a_method_stops_and_goes_on(spawn: Any, attach: Any) -> None:
     assert client.ask("p total") == "1003\n(Pdb) "
     client.end("c")
     assert ref.get() == 1003
-
-
-def test_methods_on_a_loop_and_beside_it_stop_too(spawn: Any, attach: Any) -> None:
-    buggy = spawn(AsyncBuggy)
-    for name, result in (("add", 9), ("sub", 5)):
-        ref = getattr(buggy, name).remote(7, 2)
-        client = attach()
-        client.until_prompt()
-        assert client.ask("p a, b") == "(7, 2)\n(Pdb) "
-        client.end("c")
-        assert ref.get() == result
 
 
 def test_only_the_owner_can_attach_and_a_kill_needs_nobody_to(spawn: Any) -> None:

@@ -113,15 +113,16 @@ class Node:
         return link is not None and link.incarnation > process_id & 0xFFFF
 
     def post(
-        self, target: int, kind: int, number: int, payload: Any = b"", flags: int = 0
+        self,
+        target: int,
+        kind: int,
+        number: int,
+        payload: Any = b"",
+        flags: int = 0,
+        unsent: Any = None,
     ) -> None:
         if not self.is_gone(target):
             self.world.send(self.process_id, target, (kind, number, payload, flags))
-
-    def post_once(self, *about: Any) -> None:
-        *record, unsent = about
-        unsent.clear()
-        self.post(*record)
 
     def reply_of(self, record: envelope.Record) -> Reply:
         failed = bool(record.flags & envelope.ERROR)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from mooactor.process.current import current_runtime
 from mooactor.process.protocol import Locate, Watch
 from tests.conftest import eventually
 from tests.process.guest import Guest
-from tests.process.hosts import LOOPBACK, Hosts, hosts
+from tests.process.hosts import Hosts, hosts
 
 MB = 1 << 20
 
@@ -105,7 +104,6 @@ def test_results_and_stored_values_go_straight_to_a_third_host_and_are_taken_onc
     del ref, refs, stored, uses
 
     def kept() -> int:
-        current_runtime().objects.sweep()
         all_statistics = [actor.statistics() for actor in (near, on_c)]
         all_statistics.append(current_runtime().statistics())
         return sum(one["values_pending"] + one["relayed"] for one in all_statistics)
@@ -192,33 +190,3 @@ class Leaver:
     def last_words(self) -> str:
         current_runtime().server.stop_now()  # type: ignore[union-attr,attr-defined]
         return "bye"
-
-
-def test_every_listener_stays_in_the_range_of_ports() -> None:
-    first = free_range(20)
-    made = Hosts("a", "b")
-    made.ports = (first, first + 19)
-    try:
-        runtime = made.driver()
-        guest = made.start("b", Guest)
-        assert guest.total(np.ones(MB, np.uint8)) == MB
-        addresses = [member.place for member in made.agent.members.values()]
-        ports = [int(str(a and a.address).rpartition(":")[2]) for a in addresses]
-        text = runtime.plane.addresses(runtime.process_id)
-        ports += [int(one.rpartition(":")[2]) for one in text.split(", ")]
-        assert len(ports) >= 3
-        assert all(first <= port < first + 20 for port in ports), ports
-    finally:
-        made.close()
-
-
-def free_range(count: int) -> int:
-    """The first of so many ports that nobody listens on just now."""
-    for first in range(21000, 31000, count):
-        taken = False
-        for port in range(first, first + count):
-            with socket.socket() as probe:
-                taken |= probe.connect_ex((LOOPBACK, port)) == 0
-        if not taken:
-            return first
-    pytest.skip("all ports are taken")

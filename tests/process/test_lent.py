@@ -12,6 +12,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.process.current import current_runtime
+from mooactor.process.objects import payloads
 from tests.conftest import eventually
 from tests.process.breaking import failure_of, from_guest, lose, to_guest
 from tests.process.guest import Guest
@@ -42,9 +43,12 @@ def asked(method: Any) -> Any:
             pass
 
 
-def test_what_a_lost_call_lent_is_taken_back(two: Hosts) -> None:
+def test_what_a_lost_call_lent_is_taken_back(
+    two: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An argument, a stored value, and memory of another process that was lent on: its
     owner grants it to the receiver, and knows nothing of the record."""
+    monkeypatch.setattr(payloads, "CLAIMED_S", 0.3)
     near = two.start("a", Guest)
     guest, proxy = to_guest(two)
     received = near.make(SIZE)
@@ -66,6 +70,7 @@ def test_what_a_lost_call_lent_is_taken_back(two: Hosts) -> None:
 
 def test_what_a_lost_reply_lent_is_taken_back(two: Hosts) -> None:
     guest, proxy = from_guest(two)
+    guest.claims_after(0.3)
     assert guest.make(SIZE).sum() == SIZE
     before = proxy.came
     proxy.hold()

@@ -42,7 +42,8 @@ class Process:
         self.links = Links(process_id, process_id, self.messenger, self._watch)
         self.sender = Sender(self.messenger, self.links, self._arm)
         self.table = ObjectTable(self.links)
-        self.audit = Audit(self.links, self.sender, self.table, self._later)
+        known = self.messenger.known
+        self.audit = Audit(self.links, self.sender, self.table, known, self._later)
         self.borrows = Borrows(
             process_id, self.table, self.audit, self.sender, self._arm
         )
@@ -50,7 +51,7 @@ class Process:
             envelope.BORROW: self.table.on_borrow,
             envelope.RELEASE: self.table.on_release,
         }
-        after = self.sender.post_what_is_due
+        after = self.sender.do_what_is_due
         dispatch = Dispatch(KEY, self.messenger, self.handlers, after)
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.poller = Poller(self.messenger, self)
@@ -64,10 +65,10 @@ class Process:
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self.due.append(action)
 
-    def counts(self, number: int) -> dict[tuple[int, int], int]:
+    def holds(self, number: int) -> dict[int, tuple[int, int]]:
         self.poller.try_drain()
         entry = self.table.entry(number)
-        return {} if entry is None else dict(entry.counts)
+        return {} if entry is None else dict(entry.holds)
 
     def close(self) -> None:
         self.poller.close()
@@ -87,42 +88,82 @@ def process(tmp_path: Path) -> Iterator[Callable[[int], Process]]:
         one.close()
 
 
-def test_a_borrow_of_a_third_process_is_counted_until_its_borrower_gives_it_back(
+def test_a_hold_of_a_third_process_is_entered_until_its_holder_gives_it_back(
     process: Callable[[int], Process],
 ) -> None:
     owner, lender, borrower = map(process, (OWNER, THIRD, BORROWER))
     result = Future()
     result.set_value("kept")
     number = owner.table.new_id()
-    owner.table.lend(number, THIRD, result)
-    assert owner.counts(number) == {(THIRD, OWNER): 1}
+    owner.table.lend(number, THIRD, 1, result)
+    assert owner.holds(number) == {1: (THIRD, OWNER)}
     assert owner.watched == [THIRD]
 
-    lender.borrows.lend(Hold(lender.borrows, OWNER, number, None), BORROWER)
-    lent = {(THIRD, OWNER): 1, (BORROWER, THIRD): 1}
-    assert eventually(lambda: owner.counts(number) == lent)
+    lender.borrows.lend(Hold(lender.borrows, OWNER, number), BORROWER, 2)
+    lent = {1: (THIRD, OWNER), 2: (BORROWER, THIRD)}
+    assert eventually(lambda: owner.holds(number) == lent)
 
-    hold = Hold(borrower.borrows, OWNER, number, THIRD)
+    hold = Hold(borrower.borrows, OWNER, number)
+    hold.count(THIRD, 2)
     borrower.borrows.arrived(hold)
     del hold  # a finalizer: nothing is sent before the next flush
     assert borrower.armed == 1
     borrower.sender.flush()
-    assert eventually(lambda: owner.counts(number) == {(THIRD, OWNER): 1})
+    assert eventually(lambda: owner.holds(number) == {1: (THIRD, OWNER)})
 
 
-def test_a_dead_process_holds_nothing_and_is_not_counted_any_more(
+def test_a_release_that_overtakes_its_borrow_or_comes_twice_does_no_harm(
+    process: Callable[[int], Process],
+) -> None:
+    owner, lender, borrower = map(process, (OWNER, THIRD, BORROWER))
+    number = owner.table.new_id()
+    owner.table.lend(number, THIRD, 1, Future())
+    hold = Hold(borrower.borrows, OWNER, number)
+    entry = owner.table.entry(number)
+    assert entry is not None
+    for _ in range(2):
+        borrower.borrows.give_back(hold, 2)
+    assert eventually(lambda: owner.holds(number) and 2 in entry.early)
+    lender.borrows.lend(hold, BORROWER, 2)
+    lender.borrows.lend(hold, BORROWER, 3)
+    lent = {1: (THIRD, OWNER), 3: (BORROWER, THIRD)}
+    assert eventually(lambda: owner.holds(number) == lent)
+    assert not entry.early
+    borrower.borrows.give_back(hold, 4)
+    borrower.borrows.lend(hold, BORROWER, 4)  # it says itself that it has it
+    lent[4] = BORROWER, BORROWER
+    assert eventually(lambda: owner.holds(number) == lent)
+
+
+def test_a_hold_whose_lender_has_died_is_claimed_by_its_holder(
+    process: Callable[[int], Process],
+) -> None:
+    owner, borrower = map(process, (OWNER, BORROWER))
+    number = owner.table.new_id()
+    owner.table.lend(number, THIRD, 1, Future())
+    link = borrower.links.link(THIRD, 0, "an actor", watch=True)
+    borrower.links.end(link, Cause("signal"))
+    hold = Hold(borrower.borrows, OWNER, number)
+    hold.count(THIRD, 2)
+    borrower.borrows.arrived(hold)
+    borrower.sender.flush()
+    lent = {1: (THIRD, OWNER), 2: (BORROWER, BORROWER)}
+    assert eventually(lambda: owner.holds(number) == lent)
+
+
+def test_a_dead_process_holds_nothing_and_is_given_nothing_any_more(
     process: Callable[[int], Process],
 ) -> None:
     owner = process(OWNER)
     number = owner.table.new_id()
     link = owner.links.link(BORROWER, 0, "an actor", watch=True)
-    owner.table.lend(number, BORROWER, Future())
-    owner.table.lend(number, THIRD, Future())
+    owner.table.lend(number, BORROWER, 1, Future())
+    owner.table.lend(number, THIRD, 2, Future())
     owner.links.end(link, Cause("signal"))
     owner.table.process_lost(BORROWER)
-    assert owner.counts(number) == {(THIRD, OWNER): 1}
-    owner.table.lend(number, BORROWER)
-    assert owner.counts(number) == {(THIRD, OWNER): 1}
+    assert owner.holds(number) == {2: (THIRD, OWNER)}
+    owner.table.lend(number, BORROWER, 3)
+    assert owner.holds(number) == {2: (THIRD, OWNER)}
     owner.table.process_lost(THIRD)
     assert len(owner.table) == 0
 
@@ -145,7 +186,7 @@ def test_what_signal_handlers_cut_short_comes_again_however_often(
     owner.handlers[envelope.BORROW] = on_borrow
     before = signal.signal(signal.SIGUSR2, ring)
     try:
-        borrower.sender.post(OWNER, envelope.BORROW, 7, bodies.pack_numbers(THIRD))
+        borrower.sender.post(OWNER, envelope.BORROW, 7, bodies.pack_pair(THIRD, 1))
         while not done:
             with suppress(Interruption):
                 owner.poller.try_drain()
@@ -158,7 +199,8 @@ def test_after_the_end_of_a_session_finalizers_send_nothing(
     process: Callable[[int], Process],
 ) -> None:
     borrower = process(BORROWER)
-    hold = Hold(borrower.borrows, OWNER, 7, OWNER)
+    hold = Hold(borrower.borrows, OWNER, 7)
+    hold.count(OWNER, 1)
     borrower.sender.ended = True
     del hold
     assert not borrower.sender.afterwards
@@ -187,11 +229,11 @@ def test_a_record_of_a_kind_without_a_handler_is_dropped(
 ) -> None:
     one, other = process(OWNER), process(BORROWER)
     number = one.table.new_id()
-    one.table.lend(number, BORROWER, Future())
+    one.table.lend(number, BORROWER, 1, Future())
     other.sender.post(OWNER, envelope.CREDIT, 1)
-    payload = bodies.pack_pair(BORROWER, OWNER)
+    payload = bodies.pack_numbers(1)
     other.sender.post(OWNER, envelope.RELEASE, number, payload)
-    assert eventually(lambda: one.counts(number) == {})
+    assert eventually(lambda: one.holds(number) == {})
     assert capfd.readouterr().err == ""
 
 

@@ -39,14 +39,15 @@ class Relaying(Relay):
         )
 
     def post(
-        self, target: int, kind: int, number: int, payload: Any = b"", flags: int = 0
+        self,
+        target: int,
+        kind: int,
+        number: int,
+        payload: Any = b"",
+        flags: int = 0,
+        unsent: Any = None,
     ) -> None:
         self.posted.append((target, kind, number, flags))
-
-    def post_once(self, *about: Any) -> None:
-        *record, unsent = about
-        unsent.clear()
-        self.post(*record)
 
     def fire(self) -> None:
         """All timers."""

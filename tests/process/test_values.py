@@ -32,6 +32,14 @@ def send_to_self(token: int) -> None:
     assert eventually(lambda: (runtime.poller.try_drain(), token in _expected())[1])
 
 
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Drop what waits at once; returns the runtime."""
+    runtime = current_runtime()
+    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
+    monkeypatch.setattr(runtime.values._unclaimed, "_will_sweep", False)
+    return runtime
+
+
 def _expected() -> Any:
     return current_runtime().values._expected
 
@@ -41,8 +49,7 @@ def test_a_value_whose_call_never_comes_is_dropped_in_time(
 ) -> None:
     send_to_self(1)
     assert holdings()["imported"] > 0  # it waits for its call
-    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
-    runtime = current_runtime()
+    runtime = impatient(monkeypatch)
     ref = moo.put(value(2))
     runtime.handovers.send(ref, runtime.process_id, 2)
     del ref
@@ -50,23 +57,10 @@ def test_a_value_whose_call_never_comes_is_dropped_in_time(
     assert eventually(lambda: (runtime.poller.try_drain(), holdings() == nothing)[1])
 
 
-def test_so_is_the_last_one(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other comes after it that would have the clock looked at."""
-    runtime = current_runtime()
-    assert eventually(lambda: (runtime.poller.try_drain(), not _expected())[1])
-    # It is far off.
-    monkeypatch.setattr(runtime.values._unclaimed, "_will_sweep", False)
-    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.2)
-    send_to_self(6)
-    assert eventually(lambda: not _expected())
-    assert set(holdings().values()) == {0}
-
-
 def test_a_call_that_comes_after_that_is_told(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
-    runtime = current_runtime()
+    runtime = impatient(monkeypatch)
     ref = moo.put(value(3))  # there until its value has come, however late that is
     runtime.handovers.send(ref, runtime.process_id, 3)
 

@@ -198,17 +198,12 @@ def test_an_error_of_an_environment_is_raised_and_not_tried_again(
     assert source.history().count(True) == 2
 
 
-@pytest.mark.parametrize(
-    ("error", "away"),
-    [
+def test_an_actor_is_away_while_its_host_is_and_it_may_come_back() -> None:
+    for error, away in (
         (moo.ActorRestarted("", cause=moo.Cause("host", host="b: lost")), True),
         (moo.ActorRestarted("", cause=unplaced), True),
         (moo.ActorRestarted("", cause=moo.Cause("signal", signal=9)), False),
         (moo.ActorDied("", cause=moo.Cause("host", host="b: lost")), False),
         (moo.ActorUnavailable(""), False),
-    ],
-)
-def test_an_actor_is_away_while_its_host_is_and_it_may_come_back(
-    error: Any, away: bool
-) -> None:
-    assert is_away(error) is away
+    ):
+        assert is_away(error) is away

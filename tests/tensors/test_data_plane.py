@@ -124,24 +124,6 @@ def test_the_directorys_name_may_be_long(tmp_path, new_id):
     plane.close()
 
 
-def test_a_closed_plane_refuses_work_and_keeps_its_buffers(plane, worker, transport):
-    received = plane.import_(worker.call("make", 7, MB, plane.process_id))
-    made = plane.empty_buffer(MB)
-    made[0] = 8
-    plane.close()
-    plane.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        plane.export(b"x", worker.id)
-    with pytest.raises(RuntimeError, match="closed"):
-        plane.import_(bytes(40))
-    for value in range(20):  # the owner goes on, and does not reuse what we hold
-        worker.call("make", value, MB, worker.id)
-    assert received[0] == received[-1] == 7
-    assert made[0] == 8
-    received[0] = 9
-    assert transport != "shm" or worker.call("statistics")["leases"] >= 1
-
-
 def test_sharing_what_is_shared_copies_nothing(plane, worker):
     memory = plane.empty_buffer(MB)
     memory[0] = 1

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 
 import pytest
 
@@ -12,11 +11,9 @@ from mooactor import InternalError, OutOfMemory
 from mooactor.tensors import DataPlane
 from tests.conftest import eventually
 from tests.marks import slow
-from tests.tensors.worker import Worker
 
 MB = 1 << 20
 TRANSPORTS = ("tcp", slow("ofi"))
-Workers = Callable[..., Worker]
 
 
 def bound(plane: DataPlane, *, links: int | None = None) -> bool:
@@ -72,20 +69,3 @@ def test_without_room_that_fetch_fails_and_can_be_begun_again(new_plane, worker)
     del one, small
     gc.collect()
     assert plane.begin(descriptor).result(5)[0] == 2
-
-
-def test_a_third_process_gets_it_from_the_owner_or_else_from_us(
-    new_plane, new_worker, transport
-):
-    owner = new_plane(transports=["shm", transport])
-    middle = new_worker(f"shm,{transport}")
-    far = new_worker(transport)
-    middle.call("keep", owner.export(b"\x05" * MB, middle.id))
-    first, copies = middle.call("pass_on", far.id)
-    assert copies == 1  # the owner did not know the third yet, so we copied
-    assert far.call("keep", first) == b"\x05" * 16
-    assert eventually(lambda: middle.call("pass_on", far.id)[1] == 0)
-    second, _ = middle.call("pass_on", far.id)
-    middle.call("drop")
-    assert far.call("keep", second) == b"\x05" * 16
-    assert owner.traffic(far.id)[0] == 2 * MB

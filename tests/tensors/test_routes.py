@@ -116,29 +116,6 @@ def test_if_nothing_else_is_allowed_that_is_an_error(elsewhere):
         elsewhere(["ofi"], provider="none")
 
 
-def test_a_port_may_be_had_again_at_once_but_by_one_plane_only(elsewhere):
-    """The kernel remembers its last connections for a minute."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    options = {"bind": "127.0.0.1", "ports": (port, port)}
-    here = elsewhere(["tcp"])
-    for _ in range(3):
-        there = elsewhere(["tcp"], **options)
-        assert introduced(here, there)
-        with pytest.raises(OSError, match=f"all 1 ports {port}-{port} of 127.0.0.1"):
-            elsewhere(["tcp"], **options)
-        there.close()
-
-
-def test_hosts_can_be_named_apart(new_plane, monkeypatch):
-    monkeypatch.setenv("MOOACTOR_HOST_ID", "one")
-    here = new_plane(transports=["shm", "tcp"])
-    monkeypatch.setenv("MOOACTOR_HOST_ID", "another")
-    there = new_plane(transports=["shm", "tcp"])
-    assert arrives(here, there)
-    assert here.route(there.process_id)[0] == "tcp"
-
-
 def test_what_is_forced_is_taken_on_one_host_too(new_plane):
     here, there = new_plane(transports=["tcp"]), new_plane(transports=ALL)
     assert arrives(here, there)

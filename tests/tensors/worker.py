@@ -54,12 +54,6 @@ class Role:
         """Export so many bytes of that value."""
         return self.plane.export(bytes([value]) * nbytes, to)
 
-    def pass_on(self, to: int) -> tuple[bytes, int]:
-        """Export the latest import; returns how many copies that took, too."""
-        before = self.plane.statistics()["exports_copied"]
-        descriptor = self.plane.export(self.kept[-1], to)
-        return descriptor, self.plane.statistics()["exports_copied"] - before
-
     def statistics(self) -> dict[str, int]:
         return self.plane.statistics()
 

@@ -60,7 +60,7 @@ static void text(struct walk *walk, char *bytes, size_t room)
     walk->bad |= bytes[room - 1] != 0;
 }
 
-/* What the members of a host have in common. */
+/* The fields that a host's members share. */
 static void place(struct walk *walk, struct mooi_member *member)
 {
     text(walk, member->name, sizeof member->name);

@@ -407,7 +407,7 @@ class ConcurrentWorker(Worker):
         if threading.get_ident() != self._loop_thread or self._loop is None:
             peer.send(record)
             return
-        self.parts.sender.queue(peer, record)
+        self.parts.sender.queue_record(peer, record)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)

@@ -89,7 +89,7 @@ class Replies(abc.ABC):
         policy = life.policy
         self._snapshot_every = policy.snapshot_every if policy else 0
         self._calls_since_snapshot = 0
-        self._snapshot_borrowing = Borrowing(parts.borrows)
+        self._snapshot_lent = Borrowing(parts.borrows), 0
         self._is_away = life.away
 
     # -- the rule ----------------------------------------------------------
@@ -354,13 +354,13 @@ class Replies(abc.ABC):
         # The actor holds the values of its latest snapshot, for any later process that
         # restores it.
         actor = every_incarnation(self.parts.actor_id)
-        borrowing.lend_to(actor)
+        lent = borrowing, borrowing.lend_to(actor)
         try:
             self._hand_in(packed.fds, packed.data)
         finally:
             packed.close()
-        self._snapshot_borrowing.recall(actor)
-        self._snapshot_borrowing = borrowing
+        before, self._snapshot_lent = self._snapshot_lent, lent
+        before[0].recall(before[1])
 
     def _hand_in(self, fds: Sequence[int], data: bytes | None) -> None:
         """Return when the session's home has it, or will have it even if this process

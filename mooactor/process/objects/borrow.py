@@ -13,19 +13,21 @@ the last step before the record is sent. Borrows that are never issued cost noth
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mooactor.control import bodies, envelope, script
 from mooactor.control.sender import Sender
-from mooactor.process.objects.holds import Unsent, claiming
+from mooactor.process.objects.holds import Hold, Unsent, claiming
 from mooactor.tensors import codec
 
 if TYPE_CHECKING:
     from mooactor.process.objects.audit import Audit
     from mooactor.process.objects.future import Future
-    from mooactor.process.objects.holds import Hold
     from mooactor.process.objects.table import ObjectTable
 
 T = TypeVar("T")
@@ -42,74 +44,69 @@ class Borrows:
         sender: Sender,
         arm: Callable[[], None],
     ) -> None:
-        """`arm`: have `ObjectTable.sweep` called soon."""
+        """`arm`: have the sender flushed soon."""
         self.process_id = process_id
         self._table = table
         self._audit = audit
         self._sender = sender
         self._arm = arm
+        self._numbers = itertools.count(secrets.randbits(63))
 
     @property
     def ended(self) -> bool:
         """Whether the session is over: then nothing is given back."""
         return self._sender.ended
 
+    def new_number(self) -> int:
+        """Of a hold, different from all others of the session."""
+        return next(self._numbers)
+
     def lend(
-        self,
-        hold: Hold,
-        borrower: int,
-        future: Future | None = None,
-        once: list[int] | None = None,
+        self, hold: Hold, borrower: int, number: int, future: Future | None = None
     ) -> None:
-        """Tell the owner that `borrower` is about to hold a value, too. `future` has
-        the value if it is a result of this process. `once` is emptied in the step that
-        lends it."""
+        """Tell the owner that `borrower` is about to hold a value, too, as `number`.
+        `future` has the value if it is a result of this process."""
         if hold.owner == self.process_id:
-            self._table.lend(hold.object_id, borrower, future, once)
+            self._table.lend(hold.object_id, borrower, number, future)
             self._arm()
         else:
-            number, payload = hold.object_id, bodies.pack_numbers(borrower)
-            if once is None:
-                self._sender.post(hold.owner, envelope.BORROW, number, payload)
-            else:
-                self._sender.post_once(
-                    hold.owner, envelope.BORROW, number, payload, 0, once
-                )
+            payload = bodies.pack_pair(borrower, number)
+            self._sender.post(hold.owner, envelope.BORROW, hold.object_id, payload)
 
-    def take_back(self, hold: Hold, borrower: int, once: list[int]) -> None:
-        """The reverse of `lend`, if it came to that. The borrower did not learn of
-        it."""
-        if not once:
-            self.give_back(hold, borrower, self.process_id)
+    def lend_here(self, owner: int, object_id: int) -> Hold:
+        """A further hold of this process on a value that it has a hold of."""
+        hold, number = Hold(self, owner, object_id), self.new_number()
+        self.lend(hold, self.process_id, number)
+        hold.count(self.process_id, number)
+        self.arrived(hold)
+        return hold
 
     def arrived(self, hold: Hold) -> None:
-        """A borrow of this process has arrived."""
+        """A hold of this process has arrived."""
         self._audit.note(hold)
 
-    def give_back(self, hold: Hold, holder: int, lender: int) -> None:
-        """Tell the owner that a borrow of `holder` has ended."""
-        if hold.owner == self.process_id:
-            self._table.given_back(hold.object_id, holder, lender)
-        else:
-            payload = bodies.pack_pair(holder, lender)
-            self._sender.post(hold.owner, envelope.RELEASE, hold.object_id, payload)
+    def give_back(self, hold: Hold, number: int) -> None:
+        """Tell the owner that the hold of that number has ended, or was never given."""
+        self._release(hold.owner, hold.object_id, number)
 
-    def give_back_beside(self, hold: Hold, lender: int) -> None:
-        """As `give_back`, of a borrow of this process, with the next record for the
-        owner, or soon."""
-        payload = bodies.pack_pair(self.process_id, lender)
-        self._sender.post_beside(hold.owner, envelope.RELEASE, hold.object_id, payload)
-
-    def give_back_later(self, hold: Hold, lender: int) -> None:
-        """As `give_back`, of a borrow of this process. For finalizers: no lock."""
-        if hold.owner == self.process_id:
-            self._table.drop_local(hold.object_id, lender)
-            self._arm()
+    def _release(self, owner: int, object_id: int, number: int) -> None:
+        if owner == self.process_id:
+            self._table.release(object_id, number)
         else:
-            payload = bodies.pack_pair(self.process_id, lender)
-            self._sender.post_later(
-                hold.owner, envelope.RELEASE, hold.object_id, payload
-            )
+            payload = bodies.pack_numbers(number)
+            self._sender.post(owner, envelope.RELEASE, object_id, payload)
+
+    def give_back_beside(self, hold: Hold) -> None:
+        """Give back a hold of this process with the next record for the owner, or
+        soon."""
+        payload = bodies.pack_numbers(hold.number)
+        self._sender.queue(hold.owner, envelope.RELEASE, hold.object_id, payload)
+
+    def give_back_later(self, hold: Hold) -> None:
+        """Give back a hold of this process. For finalizers: no lock."""
+        self._sender.later(
+            partial(self._release, hold.owner, hold.object_id, hold.number)
+        )
 
 
 class _Pickling(threading.local):
@@ -138,7 +135,7 @@ class Borrowing:
         self._borrows = borrows
         self._borrowers = borrowers
         self._alone = alone
-        self._met: list[tuple[Hold, Future | None]] | None = None
+        self._met: dict[tuple[int, int], tuple[Hold, Future | None]] | None = None
         self.keys: set[str] = set()  # of the script's definitions that went along
         # Whether it is of use to these borrowers alone: see `tensors.codec`, `script`.
         self.laid_out = self.defines = False
@@ -166,13 +163,14 @@ class Borrowing:
     def add(self, hold: Hold, future: Future | None = None) -> None:
         """Note a Ref. `future`: itself, if it is the result of a call from here."""
         if self._met is None:
-            self._met = []
-        self._met.append((hold, future))
+            self._met = {}
+        self._met[hold.owner, hold.object_id] = hold, future
 
     def of(self, hold: Hold, others: Borrowing | None) -> Borrowing:
         """Those of `others`, behind `hold`; returns this."""
-        met = None if others is None else others._met
-        self._met = [(hold, None), *(met or ())]
+        self.add(hold)
+        if others is not None and others._met and self._met is not None:
+            self._met.update(others._met)
         return self
 
     def issue(
@@ -181,34 +179,28 @@ class Borrowing:
         """Lend to `borrower`; the payload, its borrows in front, and its flags."""
         if self._met is None:
             return payload, flags
-        lent = self.lend_to(borrower, unsent)
-        borrows = bodies.pack_borrows(self._borrows.process_id, lent)
+        number = self.lend_to(borrower, unsent)
+        borrows = bodies.pack_borrows(self._borrows.process_id, number, self._met)
         return borrows + payload, flags | envelope.BORROWS
 
-    def lend_to(
-        self, borrower: int, unsent: Unsent | None = None
-    ) -> list[tuple[int, int]]:
-        """Lend to `borrower`; returns (owner, number) of each Ref."""
-        borrows, met = self._borrows, self._met or ()
-        for hold, future in met:
-            once = None
-            if unsent is not None:
-                once = [1]
-                unsent.append((borrows.take_back, hold, borrower, once))
-            borrows.lend(hold, borrower, future, once)
-        return [(hold.owner, hold.object_id) for hold, _ in met]
+    def lend_to(self, borrower: int, unsent: Unsent | None = None) -> int:
+        """Lend to `borrower`; returns the number of the holds."""
+        borrows, met = self._borrows, self._met or {}
+        number = borrows.new_number()
+        if unsent is not None:
+            unsent.append((self.recall, number))
+        for hold, future in met.values():
+            borrows.lend(hold, borrower, number, future)
+        return number
 
     def decode(self, decode: Callable[[], T]) -> T:
         """Decode the pickle here, where its Refs are the very ones that were met."""
-        refs: dict[tuple[int, int], list[Future | None]] = {}
-        for hold, future in self._met or ():
-            refs.setdefault((hold.owner, hold.object_id), []).append(future)
-        return claiming({key: iter(found) for key, found in refs.items()}, decode)
+        return claiming({key: met[1] for key, met in (self._met or {}).items()}, decode)
 
-    def recall(self, borrower: int) -> None:
+    def recall(self, number: int) -> None:
         """The reverse of `lend_to`, for a borrower that never gives back itself."""
-        for hold, _ in self._met or ():
-            self._borrows.give_back(hold, borrower, self._borrows.process_id)
+        for hold, _ in (self._met or {}).values():
+            self._borrows.give_back(hold, number)
 
 
 def borrowing_in_progress() -> Borrowing | None:

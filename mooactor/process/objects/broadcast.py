@@ -42,7 +42,7 @@ from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Reply
-from mooactor.process.objects.holds import Hold, Living, Unsent
+from mooactor.process.objects.holds import Living, Unsent
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
 
@@ -102,6 +102,8 @@ class Broadcaster:
     #: Has a function called once it is known where a process is, by the housekeeper or
     #: at once; None in a session on one machine.
     when_located: Callable[[int, Callable[[], None]], None] | None = None
+    #: Sends a target an error in place of a value; sets itself.
+    failed: Callable[[int, int, BaseException], None]
 
     def __init__(
         self,
@@ -146,38 +148,25 @@ class Broadcaster:
             return False
         return self._payloads.plane.host(target) is None
 
-    def send(
-        self,
-        stored: Stored,
-        target: int,
-        token: int,
-        failed: Callable[[int, int, BaseException], None],
-    ) -> None:
+    def send(self, stored: Stored, target: int, token: int) -> None:
         """Send a value as `token`, or have a nearer holder send it: now, or once it is
-        known where the process is. If that fails then, `failed` is called with target,
-        token and error.
+        known where the process is. If that fails then, `failed` is called.
 
         Raises:
           MooError: it cannot be sent.
         """
         if stored.is_large and self._is_unknown(target):
             assert self.when_located is not None
-            late = partial(self._send_late, stored, target, token, failed)
+            late = partial(self._send_late, stored, target, token)
             self.when_located(target, late)
         else:
             self._send_now(stored, target, token)
 
-    def _send_late(
-        self,
-        stored: Stored,
-        target: int,
-        token: int,
-        failed: Callable[[int, int, BaseException], None],
-    ) -> None:
+    def _send_late(self, stored: Stored, target: int, token: int) -> None:
         try:
             self._send_now(stored, target, token)
         except errors.MooError as error:
-            failed(target, token, error)
+            self.failed(target, token, error)
 
     def _send_now(self, stored: Stored, target: int, token: int) -> None:
         host = self.host_of(target) if stored.is_large else None
@@ -202,15 +191,10 @@ class Broadcaster:
             return
         payload = bodies.pack_numbers(source, tree.number)
         flags = envelope.KEEP if holds else 0
-        unsent = [1]
-        try:
-            self._waiting[token] = (stored, target, source)
-            self._arm()
-            kind = envelope.REDIRECT
-            self._sender.post_once(target, kind, token, payload, flags, unsent)
-        finally:
-            if unsent:  # the receiver will never say that it has it
-                self._waiting.pop(token, None)
+        self._waiting[token] = (stored, target, source)
+        self._arm()
+        if not self._sender.post(target, envelope.REDIRECT, token, payload, flags):
+            self._waiting.pop(token, None)
 
     def _have_kept(
         self, stored: Stored, tree: BroadcastTree, host: bytes, first: int, token: int
@@ -236,12 +220,12 @@ class Broadcaster:
         try:
             payload, flags = stored.payload_for(target, unsent)
             flags |= stored.flags
-            post = self._sender.post_once
+            post = self._sender.post
             if tree is not None:
                 payload = bodies.pack_numbers(tree.number) + payload
                 flags |= envelope.KEEP
             elif stored.alone:
-                post = self._sender.queue_once  # its call comes next
+                post = self._sender.queue  # its call comes next
             post(target, envelope.VALUE, token, payload, flags, unsent)
         finally:
             unsent.take_back()
@@ -446,12 +430,9 @@ class Relay:
         if reply.claims is None:
             return None
         borrows = self._payloads.borrows
-        me, borrowing = borrows.process_id, Borrowing(borrows)
+        borrowing = Borrowing(borrows)
         for owner, number in reply.claims.borrows():
-            hold = Hold(borrows, owner, number, me)
-            borrows.lend(hold, me)
-            borrows.arrived(hold)
-            borrowing.add(hold)
+            borrowing.add(borrows.lend_here(owner, number))
         return borrowing
 
     def knows(self, token: int) -> bool:
@@ -581,7 +562,7 @@ class Relay:
         try:
             payload, flags = stored.payload_for(target, unsent)
             kind = envelope.VALUE
-            self._sender.post_once(target, kind, token, payload, flags, unsent)
+            self._sender.post(target, kind, token, payload, flags, unsent)
         except errors.MooError:
             self._refuse(target, token)  # its owner will see
         finally:

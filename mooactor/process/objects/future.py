@@ -309,7 +309,6 @@ class Reply:
         "descriptors",
         "buffers",
         "claims",
-        "lent",
         "_imports",
         "_plane",
         "__weakref__",
@@ -328,7 +327,6 @@ class Reply:
         self.descriptors = descriptors
         self.buffers: list[memoryview] = []
         self.claims = claims
-        self.lent: tuple[bytes, ...] = ()  # those that it came with, see `Lent`
         self._imports: list[Import] | None = None  # while it is taken over
         self._plane = plane
 

@@ -113,6 +113,7 @@ class Handovers:
         self._payloads = payloads
         self._table = table
         self._broadcaster = broadcaster
+        broadcaster.failed = self.send_error
         self._spans_hosts = spans_hosts
         self._owed: dict[int, _Owed] = {}  # by token
         self._fetches: dict[int, _Fetch] = {}  # by token: those not promised yet
@@ -153,14 +154,12 @@ class Handovers:
         self._sender.post(producer, envelope.FORWARD, ref.call_id, pair)
         return producer
 
-    def take_back(self, target: int, tokens: Iterable[int]) -> None:
-        """The call with these is not made: `target` drops what comes as one of them,
-        and what came."""
+    def take_back(self, tokens: Iterable[int]) -> None:
+        """The call with these is not made. Its callee drops values that were sent, see
+        `values.Unclaimed`."""
         for token in tokens:
             self._owed.pop(token, None)
             self._fetches.pop(token, None)
-            flags = envelope.GONE | envelope.EMPTY
-            self._sender.post(target, envelope.VALUE, token, b"", flags)
 
     def _owe(self, ref: Future, target: int, token: int) -> None:
         owed = self._owed[token] = _Owed(ref, target)
@@ -250,7 +249,7 @@ class Handovers:
     def send_stored(self, stored: Stored, target: int, token: int) -> None:
         """Send a stored value, or the error of that."""
         try:
-            self._broadcaster.send(stored, target, token, self.send_error)
+            self._broadcaster.send(stored, target, token)
         except errors.MooError as error:
             self.send_error(target, token, error)
 
@@ -316,7 +315,7 @@ class Handovers:
     ) -> None:
         payload, flags = borrowing.issue(target, payload, flags, unsent)
         kind = envelope.VALUE
-        self._sender.post_once(target, kind, token, payload, flags, unsent)
+        self._sender.post(target, kind, token, payload, flags, unsent)
 
     def _send_gone(self, target: int, token: int) -> None:
         self._sender.post(target, envelope.VALUE, token, b"", envelope.GONE)

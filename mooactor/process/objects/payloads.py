@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from mooactor.control import bodies, codec, envelope
@@ -17,7 +18,7 @@ from mooactor.process.objects.future import (
     Reply,
     taken_over,
 )
-from mooactor.process.objects.holds import Claims, Living
+from mooactor.process.objects.holds import Claims
 from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.tensors.plane import DataPlane, owner_of
 
@@ -33,12 +34,14 @@ class Payloads:
         borrows: Borrows,
         inbound: InboundTransfers | None,
         arm: Callable[[], None],
+        later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`inbound`: None if all is on this host. `arm`: have it looked at soon."""
+        """`inbound`: None if all is on this host. `arm`: have it looked at soon.
+        `later`: call in so many seconds."""
         self.plane = plane
         self.borrows = borrows
         self.inbound = inbound
-        self.lent = None if inbound is None else Lent(plane, links, sender)
+        self.lent = None if inbound is None else Lent(plane, links, later)
         self._links = links
         self._sender = sender
         self._arm = arm
@@ -104,12 +107,6 @@ class Payloads:
                 self._granted.add((owner, process_id))
                 self._sender.post(owner, envelope.WATCH, process_id)
 
-    def on_lent(self, record: envelope.Record) -> None:
-        """Memory that a process has lent us, and may not have come; or an answer."""
-        lent = self.lent
-        if lent is not None:
-            lent.on_record(record)
-
     # -- in ----------------------------------------------------------------
 
     def result_of(self, record: envelope.Record) -> Reply:
@@ -133,11 +130,11 @@ class Payloads:
         payload: Any = record.payload
         claims = None
         if record.flags & envelope.BORROWS:
-            lender, borrows, payload = bodies.split_borrows(payload)
+            lender, number, borrows, payload = bodies.split_borrows(payload)
             stays = record.kind == envelope.REPLY and record.flags & envelope.STAYS
             if stays and not borrows:
                 raise bodies.MalformedMessage("a result that stays nowhere")
-            made = Claims(self.borrows, lender, borrows, stays=bool(stays))
+            made = Claims(self.borrows, lender, number, borrows, stays=bool(stays))
             claims = record.memo.setdefault("claims", made).arrive()
         if record.flags & envelope.ATTACHED:
             descriptors, payload = bodies.split_attached(payload)
@@ -151,9 +148,6 @@ class Payloads:
         else:
             kind = AttachedReply if descriptors else Reply
             reply = kind(payload, [], failed, self.plane, claims)
-        lent = self.lent
-        if lent is not None and descriptors:
-            lent.has_come(reply, descriptors, record.sender)
         if "reply" not in record.memo:
             # With no call between the two: dropped, it would give its memory back.
             record.memo["reply"] = reply
@@ -200,7 +194,7 @@ class Payloads:
         del self.plane
 
 
-_IN_A_RECORD = 1024
+CLAIMED_S = 30.0  # longer than Refs survive a break, see `audit`
 _LOOKED_AT = 2  # for each that is noted: so most of those noted are in use
 
 
@@ -209,30 +203,28 @@ class Lent:
 
     A lease ends when its receiver gives it back, or dies. A receiver that never got the
     record does neither. So the sender notes what it attaches to records for other
-    hosts, until its receiver has asked for the data. After a break of the connection it
-    sends what is left, behind all that was sent before (LENT); the receiver names those
-    that have not come, and never will, and the sender ends their leases, unless data
-    was asked for by then. A list that is lost in turn is sent again after the next
-    break.
-
-    Something that is attached during a break, and whose record is sent only after the
-    list, is lost, too: its receiver treats it as data whose sender was cut off.
+    hosts, until its receiver has asked for the data. Leases of data that it has
+    not asked for `CLAIMED_S` after a break of the connection are taken back. If the
+    data has come after all, and is still unread, it counts as cut off.
 
     Threads: any, for `note` and `process_lost`; the housekeeper's for
-    `connection_broke`, the poller's for the rest.
+    `connection_broke`.
     """
 
-    def __init__(self, plane: DataPlane, links: Links, sender: Sender) -> None:
+    def __init__(
+        self,
+        plane: DataPlane,
+        links: Links,
+        later: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        """`later`: call in so many seconds."""
         self._plane = plane
         self._links = links
-        self._sender = sender
+        self._later = later
         self._of: dict[int, deque[bytes]] = {}  # by receiver
-        self._came: Living[Reply] = Living()
 
     def __len__(self) -> int:
         return sum(map(len, list(self._of.values())))
-
-    # -- as the sender -----------------------------------------------------
 
     def note(self, descriptors: Iterable[bytes], receiver: int) -> None:
         """They are about to be sent."""
@@ -265,39 +257,12 @@ class Lent:
         noted = self._of.get(receiver)
         if noted is None:
             return
-        left = list(filter(self._plane.is_unclaimed, list(noted)))
-        if not stood:
-            self._plane.take_back(left)
-            return
-        for start in range(0, len(left), _IN_A_RECORD):
-            body = bodies.pack_attached(left[start : start + _IN_A_RECORD], b"")
-            self._sender.post(receiver, envelope.LENT, 0, body)
+        take_back = partial(self._plane.take_back, list(noted))
+        if stood:
+            self._later(CLAIMED_S, take_back)
+        else:
+            take_back()
 
     def process_lost(self, process_id: int) -> None:
         """It is dead, and its leases have ended."""
         self._of.pop(process_id, None)
-
-    # -- as the receiver ---------------------------------------------------
-
-    def has_come(self, reply: Reply, descriptors: list[bytes], sender: int) -> None:
-        """The payload of a record of that process, and what it lent us."""
-        if not self._links.is_on_this_host(sender):
-            reply.lent = tuple(descriptors)
-            self._came.add(reply)
-
-    # -- records -----------------------------------------------------------
-
-    def on_record(self, record: envelope.Record) -> None:
-        """A list, or the answer to one."""
-        descriptors, _ = bodies.split_attached(record.payload)
-        sender = record.sender
-        if record.flags & envelope.GONE:
-            noted = self._of.get(sender, deque())
-            missing = set(descriptors).intersection(list(noted))
-            self._plane.take_back(missing)
-            return
-        here = {lease for reply in self._came.all() for lease in reply.lent}
-        lost = [lease for lease in descriptors if lease not in here]
-        if lost:
-            body = bodies.pack_attached(lost, b"")
-            self._sender.post(sender, envelope.LENT, 0, body, envelope.GONE)

@@ -227,11 +227,9 @@ class Results:
           OutOfMemory, ActorUnavailable: nothing is kept.
         """
         stored = Stored(self.payloads, data, buffers, borrowing, of_call=True)
-        number, me = self._table.new_id(), self._links.process_id
-        home = Hold(self.payloads.borrows, me, number, None)
+        home = self._table.own(stored, self.payloads.borrows)
         try:
-            with self._table.adding(number, stored):
-                payload, flags = stored.payload_for(receiver, unsent, home)
+            payload, flags = stored.payload_for(receiver, unsent, home)
         except BaseException:
             unsent.take_back()
             raise

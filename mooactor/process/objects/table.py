@@ -13,54 +13,46 @@ and it has a holder. Holders are:
   arguments and in its snapshots, until it has ended for good;
 * nobody in particular (`PINNED`): Refs pickled by hand, until the session ends.
 
-Invariants:
+A process that lends a value gives the loan a number of its own, the *hold's*. The owner
+keeps the holds of each value, by number: who has it, and who lent it. Invariants:
 
-1. Counts are kept by (holder, lender). A borrow is counted once: by its lender, at the
-   owner directly or by a BORROW record posted before the message that carries the Ref.
-   It is given back once: by its holder, with a RELEASE record that names the lender.
-2. A count may be negative for a while: a holder's RELEASE may overtake the BORROW of a
-   third process. If no BORROW can come any more, because the lender is dead or is this
-   process, a RELEASE without a count is ignored.
-3. An entry goes when all its counts are zero. The entry of a result exists only while
-   it is lent: the local Ref has the value, and is entered again when it is lent again.
-4. The borrows of a dead process are forgotten. The owner watches every process that
-   holds something of it, and counts nothing for one that it knows to be dead.
-
-5. A third process that lends may be killed between its BORROW and its message, so that
-   only one of them arrives. Borrows of a dead lender are audited (see `audit`): the
-   holder's own number replaces the count. The audit takes some tenths of a second. If
-   the value has no other holder meanwhile, it may be gone for such a holder, which then
-   gets `ActorUnavailable`.
-6. After a break of a connection, what was lost with it is counted once more: see
-   `audit`.
+1. A hold is entered before the message that carries the Ref is sent: by its lender, at
+   the owner directly or by a BORROW record. It is taken out by its holder's RELEASE,
+   once nothing there needs it.
+2. Each of the two may come twice, and does nothing then. A RELEASE may overtake the
+   BORROW of a third process: it is remembered for `EARLY_S`, and that BORROW ignored.
+3. An entry goes with its last hold. The entry of a result exists only while it is lent:
+   the local Ref has the value, and is entered again when it is lent again.
+4. The holds of a dead process are forgotten. The owner watches every process that holds
+   something of it, and keeps nothing for one that it knows to be dead.
+5. Of a lender that is killed, and over a connection that breaks, one of BORROW and
+   message may arrive alone. `audit` makes that right.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope
 from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
-from mooactor.process.objects.audit import Doubts, Key
-from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.objects.borrow import Borrowing, Borrows
 from mooactor.process.objects.future import AttachedReply, Future
-from mooactor.process.objects.holds import Unsent
+from mooactor.process.objects.holds import Hold, Unsent
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
-    from mooactor.process.objects.audit import Audit
-    from mooactor.process.objects.holds import Hold
+    from mooactor.process.objects.audit import Audit, Entered
     from mooactor.process.objects.payloads import Payloads
 
 LARGE = 1 << 18  # bytes
 PINNED = 0  # the holder of a Ref that was pickled for nobody in particular
+EARLY_S = 60.0  # no BORROW is under way for so long
 
 
 def _is_process(holder: int) -> bool:
@@ -171,32 +163,30 @@ def size_of(buffers: codec.Buffers) -> int:
 class OwnedValue:
     """One value: a stored one, or the result of a call that is lent."""
 
-    __slots__ = ("future", "stored", "counts")
+    __slots__ = ("future", "stored", "holds", "early")
 
     def __init__(self, future: Future | None, stored: Stored | None) -> None:
         self.future = future
         self.stored = stored
-        self.counts: dict[tuple[int, int], int] = {}  # by (holder, lender)
+        self.holds: dict[int, tuple[int, int]] = {}  # holder and lender, by number
+        self.early: dict[int, float] = {}  # RELEASEs before their BORROWs, and when
 
-    def add(
-        self, key: tuple[int, int], count: int, once: list[int] | None = None
-    ) -> None:
-        """Add to a count, which may be negative; one of zero is dropped. `once` is
-        emptied in the same step, whatever a signal handler does."""
-        counts = self.counts
-        total = counts.get(key, 0) + count
-        if total:  # no call from here on
-            counts[key] = total
-        elif key in counts:
-            del counts[key]
-        if once:
-            del once[:]
+    def release(self, number: int) -> None:
+        """Take a hold out, now or when it is entered. The lender's BORROW is still to
+        come if there is none, or only the holder has said that there is."""
+        holder, lender = self.holds.pop(number, (0, 0))
+        if holder == lender:
+            now, early = monotonic(), self.early
+            early[number] = now
+            while early and early[first := next(iter(early))] < now - EARLY_S:
+                del early[first]
 
 
 class ObjectTable:
     """The values that this process owns and others may ask for. Threads: any.
 
-    Values are freed without the lock: finalizers of users' objects may come here.
+    Values are freed without the lock: finalizers of users' objects may come here. A
+    signal handler may, with the lock held.
     """
 
     audit: Audit  # sets itself
@@ -206,12 +196,7 @@ class ObjectTable:
         self._links = links
         self._entries: dict[int, OwnedValue] = {}
         self._ids = itertools.count(1)
-        self._lock = threading.Lock()
-        self.doubts = Doubts(self._lock)
-        self.broken: set[int] = set()  # processes, a connection with which has broken
-        self.when_negative: Callable[[Key], None] | None = None
-        # Object id, lender, and the count; see `_count`.
-        self.dropped: deque[tuple[int, int, list[int]]] = deque()
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -220,209 +205,116 @@ class ObjectTable:
         """A number for a value of this process."""
         return next(self._ids)
 
-    def add_stored(self, object_id: int, stored: Stored) -> None:
-        """Own a stored value of that number, held by one local Ref until `drop_local`.
-        The Ref's hold is there before: so a signal handler leaves none without one."""
-        self.sweep()
+    def own(self, stored: Stored, borrows: Borrows) -> Hold:
+        """Own a stored value; returns a hold on it of this process."""
+        hold, number = Hold(borrows, self._me, self.new_id()), borrows.new_number()
+        hold.count(self._me, number)
         entry = OwnedValue(None, stored)
-        entry.add((self._me, self._me), 1)
-        self._entries[object_id] = entry
-
-    @contextlib.contextmanager
-    def adding(self, object_id: int, stored: Stored) -> Iterator[None]:
-        """Own a stored value that is lent within this."""
-        entry = self._entries[object_id] = OwnedValue(None, stored)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._collected(object_id, entry)
+        entry.holds[number] = self._me, self._me
+        self._entries[hold.object_id] = entry
+        return hold
 
     def lend(
-        self,
-        object_id: int,
-        holder: int,
-        future: Future | None = None,
-        once: list[int] | None = None,
+        self, object_id: int, holder: int, number: int, future: Future | None = None
     ) -> None:
         """This process lends a value of its own; a result that is not lent yet is
-        entered with its `future`. `once` is emptied in the step that counts it."""
+        entered with its `future`."""
         with self._lock:
             entry = self._entries.get(object_id)
             if entry is None and future is not None:
                 entry = OwnedValue(future, None)
             if entry is not None:
-                entry.add((holder, self._me), 1, once)
-                # With no call in between: one without a count would stay.
+                entry.holds[number] = holder, self._me
                 self._entries[object_id] = entry
-                if self.doubts:
-                    self.doubts.note((object_id, holder, self._me))
         self._look_after(holder)
 
     def on_borrow(self, record: envelope.Record) -> None:
-        """Another process has lent a value of ours."""
-        (holder,) = bodies.numbers(record.payload, 1)
+        """A value of ours was lent by another process, or is held there, it says."""
+        holder, number = bodies.pair(record.payload)
         object_id, lender = record.call_id, record.sender
-        self._count(object_id, holder, lender, record.memo.setdefault("count", [1]))
+        self.enter(object_id, number, holder, lender)
         self._look_after(holder)
-        if self._links.is_gone(lender):
-            self.audit.ask(holder, lender, [object_id])
+        if self._links.is_gone(lender) and _is_process(holder):
+            self.audit.ask([(object_id, number, holder)])
+
+    def enter(self, object_id: int, number: int, holder: int, lender: int) -> None:
+        """Somebody has a hold of it."""
+        with self._lock:
+            entry = self._entries.get(object_id)
+            if entry is not None:
+                early = entry.early.pop(number, None) is not None
+                if not early or holder == lender:
+                    entry.holds[number] = holder, lender
 
     def on_release(self, record: envelope.Record) -> None:
-        """A borrow has ended elsewhere."""
-        holder, lender = bodies.pair(record.payload)
-        once = record.memo.setdefault("count", [-1])
-        self._count(record.call_id, holder, lender, once)
-        if holder != record.sender:
-            # Its lender has taken it back. The count of a holder that is dead is gone,
-            # and this one would stay.
-            self._look_after(holder)
+        """A hold has ended elsewhere, or was not given after all."""
+        (number,) = bodies.numbers(record.payload, 1)
+        self.release(record.call_id, number)
 
-    def given_back(self, object_id: int, holder: int, lender: int) -> None:
-        """A borrow has ended."""
-        self._count(object_id, holder, lender, [-1])
-
-    def recount(
-        self, holder: int, lender: int, counts: Iterable[tuple[int, int]]
-    ) -> None:
-        """Borrows of a dead lender that have arrived, and were not given back: (object
-        id, count) of each value in question."""
-        freed = []
-        with self._lock:
-            for object_id, count in counts:
-                entry = self._entries.get(object_id)
-                if entry is not None:
-                    entry.counts.pop((holder, lender), None)
-                    entry.add((holder, lender), count)
-                    freed.append(self._collected(object_id, entry))
-        del freed
-
-    # -- counts in doubt, see `audit` --------------------------------------
-
-    def keys_of(self, process_id: int, other: int | None = None) -> list[Key]:
-        """The counts of borrows between two processes; without `other`, of all that one
-        process has or has lent."""
-        with self._lock:
-            keys = [
-                (object_id, *key)
-                # a copy, because `add_stored` takes no lock
-                for object_id, entry in list(self._entries.items())
-                for key in entry.counts
-                if process_id in key and _is_process(key[0])
-            ]
-        return [key for key in keys if other is None or other in key[1:]]
-
-    def doubt(self, keys: Iterable[Key], number: int) -> None:
-        """Watch counts for changes, in round `number`."""
-        with self._lock:
-            self.doubts.add([key for key in keys if key[0] in self._entries], number)
-
-    def settle(
-        self, number: int, keys: Iterable[Key], counts: Mapping[int, int]
-    ) -> list[Key]:
-        """The holder's counts of a round, by object. Those that have changed here
-        meanwhile are left as they are, and returned."""
-        changed, freed = [], []
-        with self._lock:
-            for key in keys:
-                object_id, *whose = key
-                holds = self.doubts.settle(key, number)
-                entry = self._entries.get(object_id)
-                if holds is None or entry is None:
-                    continue
-                if holds:
-                    entry.counts.pop((whose[0], whose[1]), None)
-                    entry.add((whose[0], whose[1]), counts[object_id])
-                    freed.append(self._collected(object_id, entry))
-                else:
-                    changed.append(key)
-        del freed
-        return changed
-
-    def _look_after(self, holder: int) -> None:
-        self.sweep()
-        if holder in (PINNED, self._me):
-            return
-        self._links.watch(holder)
-        # Looked at after it was counted: a later death has a notice of its own.
-        if self._links.is_gone(holder):
-            self.process_lost(holder)
-
-    def _count(self, object_id: int, holder: int, lender: int, once: list[int]) -> None:
-        """`once` has the count, until it was counted: so this may be repeated."""
+    def release(self, object_id: int, number: int) -> None:
+        """A hold has ended."""
         freed = None  # dies after the lock is given back
         with self._lock:
             entry = self._entries.get(object_id)
-            if entry is None:
-                return
-            key = (holder, lender)
-            if once:
-                back = once[0] < 0 and key not in entry.counts
-                if back and not self._may_count(lender):
-                    return
-                entry.add(key, once[0], once)
-            if self.doubts:
-                self.doubts.note((object_id, holder, lender))
-            negative = entry.counts.get(key, 0) < 0
-            freed = self._collected(object_id, entry)
+            if entry is not None:
+                entry.release(number)
+                freed = self._collected(object_id, entry)
         del freed
-        if negative and lender in self.broken and self.when_negative is not None:
-            self.when_negative((object_id, holder, lender))
 
-    def _may_count(self, lender: int) -> bool:
-        return lender != self._me and not self._links.is_gone(lender)
+    def has_entered(self, object_id: int, number: int) -> bool:
+        """Whether there is a hold of that number."""
+        entry = self._entries.get(object_id)
+        return entry is not None and number in entry.holds
 
-    def drop_local(self, object_id: int, lender: int) -> None:
-        """A local hold is gone. Called by the garbage collector, which may strike
-        while a lock is held: so only a note is made, and `sweep` acts on it."""
-        self.dropped.append((object_id, lender, [-1]))
+    def entered(self, concerns: Callable[[int, int], bool]) -> list[Entered]:
+        """The holds of processes of which `concerns(holder, lender)` is true."""
+        with self._lock:
+            return [
+                (object_id, number, holder)
+                # a copy, because `own` takes no lock
+                for object_id, entry in list(self._entries.items())
+                for number, (holder, lender) in entry.holds.items()
+                if _is_process(holder) and concerns(holder, lender)
+            ]
 
-    def sweep(self) -> None:
-        """Free the values whose Refs the garbage collector reported."""
-        dropped = self.dropped
-        while dropped:
-            try:
-                first = dropped[0]
-            except IndexError:
-                return  # another thread took the last one
-            object_id, lender, once = first
-            self._count(object_id, self._me, lender, once)
-            if dropped and dropped[0] is first:
-                del dropped[0]
+    def _look_after(self, holder: int) -> None:
+        if holder in (PINNED, self._me):
+            return
+        self._links.watch(holder)
+        # Looked at after it was entered: a later death has a notice of its own.
+        if self._links.is_gone(holder):
+            self.process_lost(holder)
 
     def process_lost(self, process_id: int) -> None:
         """Forget the holds of a dead process, and of the same actor's processes before
-        it, and the borrows that they can no longer have lent."""
+        it, and have those looked for that they have lent."""
         freed = []
-        self.broken.discard(process_id)
-        doubtful: dict[tuple[int, int], list[int]] = {}
+        doubtful: list[Entered] = []
         with self._lock:
             for object_id, entry in list(self._entries.items()):
-                for (holder, lender), count in list(entry.counts.items()):
-                    lender_died = died_with(lender, process_id)
-                    if died_with(holder, process_id) or (lender_died and count < 0):
-                        del entry.counts[holder, lender]
-                    elif lender_died and _is_process(holder):
-                        doubtful.setdefault((holder, lender), []).append(object_id)
+                for number, (holder, lender) in list(entry.holds.items()):
+                    if died_with(holder, process_id):
+                        del entry.holds[number]
+                    elif died_with(lender, process_id) and _is_process(holder):
+                        doubtful.append((object_id, number, holder))
                 freed.append(self._collected(object_id, entry))
         del freed
-        for (holder, lender), object_ids in doubtful.items():
-            self.audit.ask(holder, lender, object_ids)
+        if doubtful:
+            self.audit.ask(doubtful)
 
     def _collected(self, object_id: int, entry: OwnedValue) -> OwnedValue | None:
         """Take an entry out if nobody holds it. The lock is held."""
-        return None if entry.counts else self._entries.pop(object_id, None)
+        return None if entry.holds else self._entries.pop(object_id, None)
 
     def held_results(self) -> list[tuple[int, int]]:
         """(object id, holder) of each result that another process holds."""
-        with self._lock:
-            return [
-                (object_id, holder)
-                for object_id, entry in list(self._entries.items())
-                if entry.stored is not None and entry.stored.of_call
-                for holder, _ in entry.counts
-                if _is_process(holder) and holder != self._me
-            ]
+        return [
+            (object_id, holder)
+            for object_id, _, holder in self.entered(lambda holder, _: True)
+            if holder != self._me
+            and (stored := self.stored(object_id)) is not None
+            and stored.of_call
+        ]
 
     def close(self) -> None:
         """The session ends: let go of everything."""

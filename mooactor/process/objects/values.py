@@ -126,13 +126,11 @@ class Values:
         self._unclaimed.claim(token)
         future = self._expected.get(token)
         if future is None:
-            future = made = Expected()
-            if token in self._expected:  # no call from here on
-                future = self._expected[token]
-            elif token not in self._used:
-                self._expected[token] = made
+            future = Expected()
             if token in self._used or token in self._unclaimed.given_up:
                 future.set_error(late())
+            else:  # with no call in between
+                future = self._expected.setdefault(token, future)
         if call is not _OWN:
             future.call = call
         if not future.state and not future.asked:
@@ -302,25 +300,16 @@ class Values:
         if future.cause is not None:
             future.set_error(future.cause)
 
-    def _drop(self, token: int) -> None:
-        """The call that was to use it was not made."""
-        self._unclaimed.claim(token)
-        self._used.remember(token)  # what comes from now on is dropped
-        self.abandon(token)
-
     def on_value(self, record: envelope.Record) -> None:
         """A value, or the notice that it is not available. In the poller's thread."""
         sender, token, relay = record.sender, record.call_id, self._relay
         if record.flags & envelope.GONE:
-            if record.flags & envelope.EMPTY:
-                self._drop(token)
-                return
             if not record.flags & envelope.ERROR:
                 if not relay.holder_has_none(token, sender):
                     self._has_none(token, sender)
                 return
             relay.give_up(token, codec.decode_error(bytes(record.payload)))
-        elif record.flags & envelope.EMPTY:
+        if record.flags & envelope.EMPTY:
             raise bodies.MalformedMessage("a value without a payload")
         relay.answered(token, sender)
         key = None
@@ -341,12 +330,11 @@ class Values:
         call is under way, or its caller died before it sent that."""
         if token in self._expected:
             return True
-        self._unclaimed.sweep_later()
         made, now = Expected(), perf_counter()
         if token not in self._used and token not in self._expected:  # no call
             self._expected[token] = made
             self._unclaimed.since[token] = now
-        self._unclaimed.drop_old()
+        self._unclaimed.sweep_later()
         return token in self._expected
 
     def _comes_again(
@@ -497,7 +485,7 @@ class Lately(OrderedDict[int, None]):
 
 class Unclaimed:
     """Values that came before the calls that are to use them. Added to in the poller's
-    thread, and dropped there or in the housekeeper's, perhaps in both at once.
+    thread, and dropped in the housekeeper's.
 
     A call was sent within microseconds of its values, so one that has not come after a
     minute never will: its caller died in between. The value is dropped then, and a call
@@ -510,8 +498,7 @@ class Unclaimed:
         abandon: Callable[[int], None],
     ) -> None:
         """`later`: call in so many seconds. `abandon`: nobody waits for this token."""
-        #: By token: since when it waits.
-        self.since: OrderedDict[int, float] = OrderedDict()
+        self.since: dict[int, float] = {}  # by token: since when it waits
         self.given_up = Lately()
         self._later = later
         self._abandon = abandon
@@ -522,30 +509,21 @@ class Unclaimed:
         self.since.pop(token, None)
 
     def sweep_later(self) -> None:
-        """Look once more, also if no other value comes for which nobody waits."""
+        """Look at those that wait, after a while."""
         if not self._will_sweep:
-            self._later(_UNCLAIMED_S, self._sweep)
             self._will_sweep = True
+            self._later(_UNCLAIMED_S, self._sweep)
 
     def _sweep(self) -> None:
+        """Drop those that have waited for too long."""
         self._will_sweep = False
-        self.drop_old()
+        now = perf_counter()
+        for token, since in list(self.since.items()):
+            if now - since >= _UNCLAIMED_S and self.since.pop(token, 0.0):
+                self.given_up.remember(token)
+                self._abandon(token)
         if self.since:
             self.sweep_later()
-
-    def drop_old(self) -> None:
-        """Those that have waited for too long."""
-        now = perf_counter()
-        while self.since:
-            try:
-                oldest, since = next(iter(self.since.items()))
-            except (StopIteration, RuntimeError):
-                return  # the other thread was quicker
-            if now - since < _UNCLAIMED_S:
-                return
-            if self.since.pop(oldest, None) is not None:
-                self._abandon(oldest)
-                self.given_up.remember(oldest)
 
 
 def late() -> errors.MooError:

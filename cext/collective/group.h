@@ -168,13 +168,13 @@ void mooi_group_rele(moo_group *group);
 /* Wait until the group's own thread has ended and no thread is inside an
  * operation. */
 void mooi_group_stop(moo_group *group);
-/* NULL does nothing. Any thread, also without the mutex. */
-void mooi_roster_rele(struct mooi_roster *roster);
 /* All queued work ends as MOO_ECLOSED. */
 void mooi_group_fail_queued(moo_group *group);
 
 /* ---- operation.c ---- */
 
+/* NULL does nothing. Any thread, also without the mutex. */
+void mooi_roster_rele(struct mooi_roster *roster);
 /* Move `work`, the first in the queue, on until it is done (MOO_OK, with
  * work->outcome set) or the slice is over (MOOI_PENDING). */
 moo_err mooi_operation_run(moo_group *group, moo_work *work);

@@ -129,6 +129,12 @@ static struct mooi_roster *new_roster(const moo_group *group)
     return roster;
 }
 
+void mooi_roster_rele(struct mooi_roster *roster)
+{
+    if (roster && --roster->holds == 0)
+        free(roster);
+}
+
 /* Without memory nobody is told who took part. */
 static void note_members(moo_group *group, moo_work *work)
 {

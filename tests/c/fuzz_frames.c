@@ -120,7 +120,7 @@ static size_t length_of(uint32_t teams, uint32_t each, uint32_t more)
     static uint8_t bytes[MOOI_FRAME_BYTES];
     struct mooi_frame frame = {.kind = MOOI_VIEW, .view = &view};
     view.size = teams * each + more;
-    for (uint32_t i = 0; i < view.size; i++) {
+    for (uint32_t i = 0; i < view.size && i < MOOI_MEMBERS_MAX; i++) {
         view.members[i].host = 1 + i % teams;
         view.members[i].addresses = MOOI_ADDRESSES_MAX;
     }

@@ -286,7 +286,7 @@ class World:
                 assert (node.process_id, number) in truth, "nobody holds it"
 
 
-@pytest.mark.parametrize("deaths", [0.0, 0.02])
+@pytest.mark.parametrize("deaths", [0.0, 0.008])
 @pytest.mark.parametrize("breaks", [0.0, 0.02, 0.06])
 def test_owners_know_their_holders_some_time_after_breaks_and_deaths(
     breaks: float, deaths: float

@@ -103,7 +103,7 @@ CASES: list[tuple[str, type[Exception], str]] = [
     ("moo.empty(3, 'x')", T, "dtype='x'"),
     ("moo.empty(3, like='jax')", V, "like='jax'"),
     ("moo.LearnerGroup(3)", T, "name=3"),
-    ("moo.LearnerGroup('x', min_size=65)", V, "min_size=65"),
+    ("moo.LearnerGroup('x', min_size=1025)", V, "min_size=1025"),
     ("moo.LearnerGroup('x', timeout=math.inf)", V, "timeout=inf"),
     ("moo.ddp_hook(group)", T, "group=<Group of 2"),
     ("learners.allreduce(np.ones(3), op='maen')", V, "op='maen'"),

@@ -25,7 +25,7 @@ def test_in_ten_minutes_every_kind_of_fault_comes(hosts: list[str]) -> None:
     faults = [fault for act in acts(1, 600, hosts) for fault in act.faults]
     kinds = {**HERE, **(BETWEEN_HOSTS if hosts else {})}
     assert {fault.kind for fault in faults} == set(kinds)
-    assert all(fault.at < ACT_S for fault in faults)
+    assert all(fault.at <= ACT_S for fault in faults)  # rounded
 
 
 @pytest.mark.slow

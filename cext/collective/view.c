@@ -7,7 +7,6 @@
  * current view may be a later one already: then the next operation has been
  * aborted, and nothing ever runs in the view taken over.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "collective/group.h"
@@ -79,10 +78,4 @@ moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)
             !mooi_bell_wait(group, bell, until - now))
             return MOOI_PENDING;
     }
-}
-
-void mooi_roster_rele(struct mooi_roster *roster)
-{
-    if (roster && --roster->holds == 0)
-        free(roster);
 }

@@ -34,6 +34,8 @@
 #include "../../cext/collective/protocol/frames.c"
 #include "../../cext/collective/protocol/master.c"
 
+#include "draw.h"
+
 enum { HOSTS = MOOI_HOSTS_MAX, PEOPLE = 8, DEPTH = 16, AHEAD = 8, EPOCHS = 64, SEQS = 192 };
 
 /* ---- the world ---- */
@@ -1087,17 +1089,6 @@ struct schedule {
     struct choice choices[STEPS];
 };
 
-static uint64_t random_state;
-
-/* xorshift64*, Vigna 2016: a number below `limit`. */
-static uint32_t draw(uint32_t limit)
-{
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return (uint32_t)((random_state * 0x2545f4914f6cdd1dull) >> 33) % limit;
-}
-
 /* In turn, until nothing changes. */
 static void go_on_to_the_end(void)
 {
@@ -1142,7 +1133,7 @@ static bool choose(struct choice *choice)
 
 static void draw_schedule(struct schedule *schedule, uint64_t seed)
 {
-    random_state = 0x9e3779b97f4a7c15ull * (seed + 1);
+    draw_from(seed);
     schedule->hosts = 1 + draw(HOSTS);
     schedule->people = 1 + draw(5);
     schedule->min_size = 1 + draw(schedule->people < 3 ? schedule->people : 3);

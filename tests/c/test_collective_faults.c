@@ -13,6 +13,7 @@
  */
 #include "collective/fault.h"
 #include "collective_fixture.h"
+#include "draw.h"
 
 enum { MOST = 8, OPERATIONS = 1 << 20, AFTER = 12 };
 
@@ -231,17 +232,6 @@ static void a_member_dies(int point, uint32_t others, bool apart,
 
 /* ---- at random ---- */
 
-static uint64_t random_state;
-
-/* xorshift64*, Vigna 2016: a number below `limit`. */
-static uint32_t draw(uint32_t limit)
-{
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return (uint32_t)((random_state * 0x2545f4914f6cdd1dull) >> 33) % limit;
-}
-
 /* Until it has died, or left, by itself; or, if it has not when another has done
  * so many operations, it is killed. */
 static void await_end(pid_t pid, const struct record *another, uint32_t most)
@@ -261,7 +251,7 @@ static void await_end(pid_t pid, const struct record *another, uint32_t most)
 
 static void random_kill(uint64_t seed)
 {
-    random_state = 0x9e3779b97f4a7c15ull * (seed + 1);
+    draw_from(seed);
     uint32_t size = 2 + draw(5), hosts = 1 + draw(3), victim = draw(size);
     uint32_t newcomers = draw(3) == 0, another = victim ? 0 : 1;
     struct ranks ranks = ranks_new(size, 1 + draw(size - 1));

@@ -12,7 +12,6 @@ import itertools
 import os
 import random
 from collections import deque
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +25,7 @@ from mooactor.errors import Cause
 from mooactor.process.objects.future import ERROR, Future, Reply
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.values import Values
+from tests.process.timers import Timers
 
 SEEDS = [int(s) for s in os.environ.get("MOOACTOR_SEEDS", "").split()] or range(40)
 ACTORS = [(number + 1) << 16 for number in range(4)]
@@ -360,8 +360,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.slow = self.rng.randrange(len(ACTORS))  # the place of a wire
-        self.now = 0.0
-        self.timers: list[tuple[float, Callable[[], None]]] = []
+        timers = Timers()
+        self.later, self.sleep = timers.later, timers.sleep
         self.wires: dict[tuple[int, int], deque[Any]] = {}
         self.nodes = {one: Node(self, one) for one in ACTORS}
         self.dead: list[int] = []
@@ -372,18 +372,6 @@ class World:
     def send(self, source: int, target: int, record: Any) -> None:
         if source in self.nodes:  # else it is dead
             self.wires.setdefault((source, target), deque()).append(record)
-
-    def later(self, seconds: float, action: Callable[[], None]) -> None:
-        self.timers.append((self.now + seconds, action))
-
-    def sleep(self, seconds: float) -> None:
-        until = self.now + seconds
-        while due := [timer for timer in self.timers if timer[0] <= until]:
-            timer = min(due, key=lambda one: one[0])
-            self.timers.remove(timer)
-            self.now = timer[0]
-            timer[1]()
-        self.now = until
 
     def deliver(self, wire: tuple[int, int]) -> None:
         if self.wires[wire]:

@@ -22,6 +22,7 @@ from mooactor.process.objects.audit import ARRIVED_S, INBOX_S, Audit
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.holds import Claims, Hold, claimed
 from mooactor.process.objects.table import ObjectTable
+from tests.process.timers import Timers
 
 SEEDS = [int(s) for s in os.environ.get("MOOACTOR_SEEDS", "").split()] or range(40)
 PROCESSES = [(number + 1) << 16 for number in range(5)]
@@ -149,26 +150,14 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.now = 0.0
-        self.timers: list[tuple[float, Callable[[], None]]] = []
+        timers = Timers()
+        self.later, self.sleep = timers.later, timers.sleep
         self.wires: dict[tuple[int, int], deque[tuple[int, int, bytes]]] = {
             (a, b): deque() for a in PROCESSES for b in PROCESSES if a != b
         }
         self.nodes = {one: Node(self, one) for one in PROCESSES}
         self.unprotected: set[tuple[int, int]] = set()  # values that lost a BORROW
         self.gone: list[Node] = []
-
-    def later(self, seconds: float, action: Callable[[], None]) -> None:
-        self.timers.append((self.now + seconds, action))
-
-    def sleep(self, seconds: float) -> None:
-        until = self.now + seconds
-        while due := [timer for timer in self.timers if timer[0] <= until]:
-            timer = min(due, key=lambda one: one[0])
-            self.timers.remove(timer)
-            self.now = timer[0]
-            timer[1]()
-        self.now = until
 
     def deliver(self, wire: tuple[int, int]) -> None:
         source, target = wire

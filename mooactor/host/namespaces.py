@@ -23,9 +23,6 @@ channel; `protocol` has the messages. Invariants:
   node id stays.
 * A process that waits for something over the channel hears of its end: by the answer,
   or by the news that the other session is lost; see `Asker.last_words`.
-* A session that processes of this one take for dead stays dead to them. A process sends
-  such a one nothing any more, answers included. So if that session is found again, its
-  processes must not call this one: `DeclaredDead`.
 """
 
 from __future__ import annotations
@@ -90,12 +87,7 @@ _AGAIN_S = 1.0  # after a lost channel, if the broker still knows that session
 _UNREAD_S = 0.02
 _MOST = 1 << 14  # actors of another session that are kept; the oldest go
 _MOST_LINES = 1 << 14  # more than one session can have processes
-_MOST_DEAD = 1 << 12  # kept for each process; after that the oldest are forgotten
 _SOME_ACTOR = "an actor of another session"  # instead of a label
-_WRONGED = (
-    "its session had lost that of the caller, so it takes the caller for dead; an "
-    "actor that is spawned now can call it"
-)
 
 
 class Namespace:
@@ -110,7 +102,6 @@ class Namespace:
         self._loop = home.loop
         self._neighbors: dict[str, Neighbor] = {}  # by node id
         self._known: dict[int, Neighbor] = {}  # by actor of theirs
-        self.dead = DeclaredDead()
         self._seeking: dict[int, list[Callable[[Neighbor | None], None]]] = {}
         self._claims: dict[str, str] = {}  # by name: who has won it against us
         self.polls = Polls()
@@ -222,10 +213,8 @@ class Namespace:
                 return
             if neighbor is not None:
                 neighbor.request(line, request)
-                return
-            if isinstance(request, Watch | Locate):
-                self.dead.add(line, request.id)
-            otherwise()
+            else:
+                otherwise()
 
         def found(neighbor: Neighbor | None) -> None:
             guard(partial(act, neighbor))
@@ -253,7 +242,6 @@ class Namespace:
 
     def line_closed(self, line: Line) -> None:
         """A process of this session is gone."""
-        self.dead.forget(line)
         for neighbor in self._neighbors.values():
             neighbor.line_closed(line)
 
@@ -341,28 +329,6 @@ class Polls:
         if poll is not None and not poll.open:
             del self._polls[number]
             poll.done(None, None)
-
-
-class DeclaredDead:
-    """The processes that those of one home take for dead, by their lines."""
-
-    def __init__(self) -> None:
-        self._dead: dict[Line, dict[int, None]] = {}  # oldest first
-
-    def add(self, line: Line, process_id: int) -> None:
-        """The process at the end of `line` hears that this one is dead."""
-        dead = self._dead.setdefault(line, {})
-        dead[actor_of(process_id)] = None
-        if len(dead) > _MOST_DEAD:
-            del dead[next(iter(dead))]
-
-    def has(self, line: Line, process_id: int) -> bool:
-        """Whether that process takes this one for dead."""
-        return actor_of(process_id) in self._dead.get(line, ())
-
-    def forget(self, line: Line) -> None:
-        """A process of this session is gone."""
-        self._dead.pop(line, None)
 
 
 class ServedLine(FarLine):
@@ -490,8 +456,6 @@ class Neighbor:
         record = self._end or ExitRecord("host", note=note)
         with self._loop.together():
             for line, asker in self._askers.items():
-                for one in asker.mourned():
-                    self._all.dead.add(line, one)
                 for message in asker.last_words(record):
                     self._loop.post(line, message)
         self._askers.clear()
@@ -522,8 +486,7 @@ class Neighbor:
             asker = self._askers[line] = Asker(self._numbers)
             self._lines[asker.number] = line
         asker.note(request, self._labels.get(actor_of(request.id), _SOME_ACTOR))
-        process_id = self._home.locations.process_of(line) or 0
-        self._post(Ask(asker.number, process_id, encode(request)))
+        self._post(Ask(asker.number, encode(request)))
 
     def line_closed(self, line: Line) -> None:
         """A process of this session is gone."""
@@ -609,29 +572,7 @@ class Neighbor:
                 raise Refused(f"no session has more than {_MOST_LINES} processes")
             line = self._served[number] = ServedLine(channel, number)
             self._loop.watch_line(line, self._home.requests)
-        if isinstance(request, Watch) and self._is_dead_to(request.id, message.process):
-            self._loop.post(line, self._silence_of(request.id))
-        else:
-            self._home.requests.serve(line, request)
-
-    def _is_dead_to(self, watched: int, asker: int) -> bool:
-        """Whether the process that is to be watched would not answer the asker."""
-        home = self._home
-        assert home.config is not None
-        actor = home.actors.get(actor_of(watched))
-        if actor is not None and actor.process is not None:
-            line: Line = actor.process.line
-        elif watched == home.config.process_id:
-            line = home.driver
-        else:
-            return False
-        return self._all.dead.has(line, asker)
-
-    def _silence_of(self, process_id: int) -> Died:
-        sites = self._home.sites
-        host = sites.host_of(actor_of(process_id)) or sites.here.host
-        record = ExitRecord("host", note=f"{host}: {_WRONGED}")
-        return death_notice(process_id, record)
+        self._home.requests.serve(line, request)
 
     def _close_line(self, number: int) -> None:
         line = self._served.pop(number, None)
@@ -686,10 +627,6 @@ class Asker:
             if not message.last:
                 last = (message.actor, message.incarnation)
                 self._monitors[message.monitor] = last
-
-    def mourned(self) -> list[int]:
-        """The processes and actors that `last_words` calls dead."""
-        return [*self._watched, *self._sought]
 
     def last_words(self, record: ExitRecord) -> list[Message]:
         """The ends of all that it awaits."""

@@ -284,10 +284,9 @@ class Poll(Message):
 
 
 class Ask(Message):
-    """A request of a process, with its id and its line's number."""
+    """A request of a process, with its line's number."""
 
     line: Id
-    process: Id
     message: _Said
 
 

@@ -17,7 +17,7 @@ from mooactor.cli.command import discard
 from mooactor.control.node import Node
 from mooactor.control.secret import Key
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.terminal import Terminal
+from mooactor.host.output import Terminal
 from mooactor.process import signals
 
 _LOG_BYTES = 1 << 18  # that wait for a reader of stderr

@@ -28,11 +28,9 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.host import leftovers
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
-from mooactor.host.logs import Logs
-from mooactor.host.nursery import Nursery
-from mooactor.host.reaper import Reaper
+from mooactor.host.output import Logs
 from mooactor.host.resources import Resources
-from mooactor.host.site import Site
+from mooactor.host.site import Reaper, Site, Zygote, fork_zygote
 from mooactor.host.sites import Sites
 from mooactor.process import files, signals
 from mooactor.process.environment import host_name
@@ -53,14 +51,15 @@ class Agent:
     """The agent of a driver, with the home of its session."""
 
     def __init__(
-        self, driver: Lifeline, loop: EventLoop, nursery: Nursery, driver_process: int
+        self, driver: Lifeline, loop: EventLoop, zygote: Zygote, driver_process: int
     ) -> None:
         """`driver_process`: its pidfd."""
         self._driver = driver
         self._loop = loop
         self.logs = Logs(loop, driver)
         self._reaper = Reaper(loop)
-        here = Site(host_name(), loop, nursery, self._reaper, self.logs)
+        here = Site(host_name(), loop, self._reaper, self.logs)
+        here.adopt_zygote(zygote)
         self._sites = Sites(here, Resources.of_this_host(binds=False))
         self.home = Home(driver, driver_process, loop, self._sites, self.logs)
         self.home.on_configured = self._configured
@@ -130,12 +129,11 @@ def main(fd: int, driver_process: int) -> None:
     name_process("moo-agent")
     adopt_orphans()
     loop = EventLoop()
-    nursery = Nursery(loop)
-    nursery.fork_zygote()  # first: it imports while the agent gets ready
+    zygote = fork_zygote()  # first: it imports while the agent gets ready
     leftovers.start(os.environ[leftovers.VARIABLE])
     # A terminal may be set to stop background processes that write to it.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    agent = Agent(Lifeline(socket.socket(fileno=fd)), loop, nursery, driver_process)
+    agent = Agent(Lifeline(socket.socket(fileno=fd)), loop, zygote, driver_process)
     sys.stderr = agent.logs.stderr()
     try:
         agent.run()

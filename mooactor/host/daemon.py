@@ -29,8 +29,8 @@ from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome, Guest
 from mooactor.host.members import FAREWELL, Row, versions
 from mooactor.host.membership import Membership
-from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
+from mooactor.host.site import Reaper
 from mooactor.process import files, signals
 from mooactor.process.system import MOUNT_PROC, adopt_orphans, why_no_proc
 

@@ -26,6 +26,7 @@ from msgspec.structs import astuple
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Message
 from mooactor.host.members import Stop
+from mooactor.host.output import Printer
 from mooactor.host.protocol import (
     TO_DESK,
     AskNames,
@@ -33,7 +34,6 @@ from mooactor.host.protocol import (
     LeftOut,
     Line,
     Logs,
-    Printer,
     Refused,
     SessionStatus,
     Status,

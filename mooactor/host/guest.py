@@ -35,7 +35,6 @@ from mooactor.host.eventloop import Line
 from mooactor.host.groups import Groups
 from mooactor.host.leftovers import Leftovers
 from mooactor.host.members import OF_A_MEMBER, Stop
-from mooactor.host.nursery import LocalProcess, Nursery
 from mooactor.host.placement import free_on, lacks
 from mooactor.host.protocol import (
     MOST_OF_DEVICES,
@@ -63,7 +62,7 @@ from mooactor.host.protocol import (
     Start,
 )
 from mooactor.host.relays import LineRelay, OutputRelay
-from mooactor.host.site import End, Process, Site
+from mooactor.host.site import End, LocalProcess, Process, Site
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.needs import Amount
@@ -159,23 +158,19 @@ class Guest:
         self.mark = message.session
         near = remote.accepted(message.near)
         self._directory, self._lock = (near, -1) if near else files.make_directory()
-        nursery = Nursery(
+        self._site = Site(
+            self.host,
             self._loop,
+            self._daemon.reaper,
+            self._output,
+            where=self.host,
             python=python,
             cwd=place.cwd,
             environment=self._leftovers.environment,
         )
-        self._site = Site(
-            self.host,
-            self._loop,
-            nursery,
-            self._daemon.reaper,
-            self._output,
-            where=self.host,
-        )
         self._site.family = self
-        nursery.configure(place.path, message.argv, message.preload)
-        nursery.exec_zygote()  # which gets all that by now
+        self._site.configure(place.path, message.argv, message.preload)
+        self._site.exec_zygote()  # which gets all that by now
 
     def _reserve(self, message: Reserve) -> None:
         holders = [(self.mark, one) for one in message.holders]

@@ -29,9 +29,9 @@ from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups, Masters
 from mooactor.host.lifetimes import Lifetimes
 from mooactor.host.locations import Locations
-from mooactor.host.logs import Logs
 from mooactor.host.members import FAREWELL
 from mooactor.host.names import Names
+from mooactor.host.output import Logs
 from mooactor.host.placement import NoPlace, reasons
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests, Surveys

@@ -32,15 +32,15 @@ from mooactor.host.output import (
     MOST_LINES,
     MOST_OF_LINES,
     TAIL_LINES,
+    Pid,
+    Printer,
 )
 from mooactor.process.environment import Place
 from mooactor.process.needs import Amount
 from mooactor.process.protocol import Life, PlaceNumber, Row, Stream
 
 MOST_OF_DEVICES = 1 << 12
-_LAST_PID = 1 << 22  # PID_MAX_LIMIT
 _MOST_FILES = 1 << 32  # of a process's limit on open ones
-_Pid = Annotated[int, Meta(ge=1, le=_LAST_PID)]
 _Frame = Annotated[bytes, Meta(min_length=1, max_length=1 << 14)]  # for C: as it says
 _Said = Annotated[bytes, Meta(max_length=1 << 24)]  # a frame of a lifeline
 _Tail = Annotated[
@@ -51,17 +51,6 @@ _ActorName = Annotated[str, Meta(max_length=1000)]  # see `process.checks`
 
 class Refused(Exception):
     """A request that cannot be done; its text is the reason."""
-
-
-class Printer(msgspec.Struct, frozen=True):
-    """A process that prints: the label of its actor, its pid, the id of its actor as in
-    ``mooactor status``, and its host, if that is not the home's own."""
-
-    label: Text
-    pid: _Pid
-    id: Name = ""
-    incarnation: Incarnation = 0
-    host: Name = ""
 
 
 # -- the home of a session and its guests on other hosts -------------------
@@ -187,7 +176,7 @@ class Reserved(OfAProcess):
 class Born(OfAProcess):
     """`cores`: those that it is bound to. `devices`: its CUDA_VISIBLE_DEVICES."""
 
-    pid: _Pid
+    pid: Pid
     cores: Ids
     devices: Annotated[str, Meta(max_length=MOST_OF_DEVICES)] | None = None
 

@@ -17,8 +17,8 @@ from functools import partial
 
 from mooactor.control.channel import Channel
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.output import LineReader, Pipes
-from mooactor.host.protocol import OverLine, Printed, Printer
+from mooactor.host.output import LineReader, Pipes, Printer
+from mooactor.host.protocol import OverLine, Printed
 from mooactor.process.parcel import contents
 
 _MOST_KEPT = 1 << 21

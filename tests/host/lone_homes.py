@@ -19,8 +19,8 @@ from mooactor.control.messages import Message, encode, encode_in_parts
 from mooactor.control.reliable import Data
 from mooactor.host.eventloop import EventLoop, FarLine
 from mooactor.host.home import Home
-from mooactor.host.logs import Logs
 from mooactor.host.members import Row
+from mooactor.host.output import Logs
 from mooactor.host.placement import NoPlace
 from mooactor.host.protocol import (
     TO_GUEST,

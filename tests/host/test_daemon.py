@@ -102,19 +102,6 @@ class Home:
         )
 
 
-class Nursery:
-    """In the place of `nursery.Nursery`."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def configure(self, *_: Any) -> None:
-        pass
-
-    def exec_zygote(self) -> None:
-        pass
-
-
 @dataclass(eq=False)
 class Process:
     """One that is not born yet."""
@@ -127,10 +114,13 @@ class Process:
 class NoSite:
     """In the place of `site.Site`: processes are the ends of their lines."""
 
-    def __init__(self, host: str, loop: EventLoop, *_: Any, where: str) -> None:
+    def __init__(self, host: str, loop: EventLoop, *_: Any, **__: Any) -> None:
         self.family: Any = None
         self._loop = loop
         self._ends: list[tuple[Process, Lifeline]] = []
+
+    def configure(self, *_: Any) -> None: ...
+    def exec_zygote(self) -> None: ...
 
     def start(self, life: Any, fds: Any, tries: int) -> Process:
         ours, theirs = socket.socketpair()
@@ -150,7 +140,6 @@ class NoSite:
 def lone_daemons(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Callable[[], LoneDaemon]]:
-    monkeypatch.setattr(guests, "Nursery", Nursery)
     monkeypatch.setattr(guests, "Site", NoSite)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     made: list[LoneDaemon] = []

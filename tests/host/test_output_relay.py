@@ -12,8 +12,7 @@ import pytest
 
 from mooactor.host import output, relays
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.output import MOST_LINES, MOST_OF_LINES
-from mooactor.host.protocol import Printer
+from mooactor.host.output import MOST_LINES, MOST_OF_LINES, Printer
 from mooactor.host.relays import OutputRelay
 from tests.host.test_relays import Slow
 

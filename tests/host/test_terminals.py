@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.host.terminal import Terminal
+from mooactor.host.output import Terminal
 from tests.conftest import eventually
 from tests.process import programs
 from tests.processes import Process

@@ -25,8 +25,7 @@ from typing import Any
 from mooactor.cluster.launch import ssh, starter
 from mooactor.cluster.launch.plan import LaunchError, Target
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.output import LineReader, one_by_one
-from mooactor.host.terminal import Terminal
+from mooactor.host.output import LineReader, Terminal, one_by_one
 
 _SOURCE = Path(starter.__file__).read_bytes()
 _HEAD = b"%d\n%s" % (len(_SOURCE), _SOURCE)

@@ -45,8 +45,8 @@ from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
+    from mooactor.host.lifetimes import Supervised
     from mooactor.host.namespaces import Neighbor
-    from mooactor.host.supervised import Supervised
 
 _PATIENCE_S = 1.0  # for processes that are busy
 _MOST_LINES = 1000  # kept of one actor

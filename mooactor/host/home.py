@@ -27,7 +27,7 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Message
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups, Masters
-from mooactor.host.lifetimes import Lifetimes
+from mooactor.host.lifetimes import Lifetimes, Supervised, SupervisedState
 from mooactor.host.locations import Locations
 from mooactor.host.members import FAREWELL
 from mooactor.host.names import Names
@@ -38,7 +38,6 @@ from mooactor.host.requests import Requests, Surveys
 from mooactor.host.site import End, Process, is_full
 from mooactor.host.sites import Sites
 from mooactor.host.spawning import ParcelStore, Pending
-from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Supervisors, explained
 from mooactor.process import files
 from mooactor.process.deaths import bury

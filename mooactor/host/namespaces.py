@@ -38,6 +38,7 @@ from mooactor.control.keys import actor_of
 from mooactor.control.messages import Message, encode, readable
 from mooactor.control.node import Node
 from mooactor.host.eventloop import FarLine, Line
+from mooactor.host.lifetimes import Supervised
 from mooactor.host.members import Row
 from mooactor.host.membership import Membership
 from mooactor.host.names import STARTING
@@ -55,7 +56,6 @@ from mooactor.host.protocol import (
     Refused,
     Said,
 )
-from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord
 from mooactor.process.protocol import (
     NEWS_OF_OTHERS,

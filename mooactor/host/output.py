@@ -52,7 +52,7 @@ from mooactor.host.eventloop import EventLoop, Line
 from mooactor.process.protocol import Configure, Log
 
 if TYPE_CHECKING:
-    from mooactor.host.relays import OutputRelay
+    from mooactor.host.guest import OutputRelay
 
 TAIL_LINES = 20
 _MOST_OF_A_TAIL = 1 << 11  # bytes of each of them: its end

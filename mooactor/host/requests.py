@@ -27,9 +27,9 @@ from mooactor.control.keys import actor_of
 from mooactor.control.messages import Head, Malformed, head_of, readable
 from mooactor.errors import MooError
 from mooactor.host.eventloop import Line
+from mooactor.host.lifetimes import Supervised, SupervisedState
 from mooactor.host.protocol import Refused, StatusRow
 from mooactor.host.spawning import SpawnRequests
-from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Team, team_of
 from mooactor.process import protocol
 from mooactor.process.exits import ExitRecord

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from mooactor.host.lifetimes import Supervised
 from mooactor.host.placement import Candidate, NoPlace, choose
 from mooactor.host.remote import RemoteSite
 from mooactor.host.resources import Grant, Resources
 from mooactor.host.site import Process, Site
-from mooactor.host.supervised import Supervised
 from mooactor.process.needs import Amount, Needs
 from mooactor.process.protocol import Amounts, Configure, HostRow, Life
 

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor.control.keys import actor_of
 from mooactor.host.eventloop import Line
+from mooactor.host.lifetimes import Supervised, SupervisedState
 from mooactor.host.placement import NoPlace, reasons
 from mooactor.host.protocol import Refused
-from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Membership, team_of
 from mooactor.process.exits import ExitRecord
 from mooactor.process.needs import Needs

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from mooactor.host.lifetimes import Supervised
 from mooactor.host.site import End
-from mooactor.host.supervised import Supervised
 from mooactor.process.protocol import Link
 from mooactor.process.supervision import Restart
 from tests.host.lone_homes import LoneHome

@@ -45,7 +45,6 @@ from mooactor.host.members import OF_A_MEMBER, Stop
 from mooactor.host.output import LineReader, Pipes, Printer
 from mooactor.host.placement import free_on, lacks
 from mooactor.host.protocol import (
-    MOST_OF_DEVICES,
     TO_GUEST,
     Born,
     Close,
@@ -58,8 +57,8 @@ from mooactor.host.protocol import (
     GroupFrame,
     Kill,
     Leave,
-    Lost,
     Now,
+    OfAProcess,
     Open,
     Opened,
     OverLine,
@@ -70,7 +69,7 @@ from mooactor.host.protocol import (
     Reserved,
     Start,
 )
-from mooactor.host.site import End, LocalProcess, Process, Site
+from mooactor.host.site import LocalProcess, Process, Site
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.needs import Amount
@@ -98,12 +97,15 @@ class Guest:
         self._directory = ""
         self._lock = -1
         self._groups = Groups(self._loop, self.host, self._group_says)
-        self._processes: dict[int, LocalProcess] = {}
-        self._by_line: dict[Line, int] = {}
+        self._by_line: dict[Line, LocalProcess] = {}
         self.closed = False
 
     def __len__(self) -> int:
-        return len(self._processes)
+        return len(self._by_line)
+
+    def _process(self, message: OfAProcess) -> LocalProcess | None:
+        assert self._site is not None
+        return self._site.get(message.number)
 
     # -- what the home says ------------------------------------------------
 
@@ -198,7 +200,7 @@ class Guest:
     def _start(self, message: Start) -> None:
         assert self._site is not None
         number, needs = message.number, message.needs
-        if number in self._processes:
+        if self._process(message) is not None:
             raise Refused(f"there is a process {number} already")
         holder = (self.mark, message.holder)
         why = self._daemon.no_room()
@@ -217,18 +219,17 @@ class Guest:
         )
         fds = [sealed([data]) for data in message.parcels]
         try:
-            process = self._site.start(life, fds, message.tries)
+            process = self._site.start(life, fds, message.tries, number)
         except (OSError, TypeError) as error:
             self._post(Failed(number, readable(str(error))))
             return
         finally:
             for fd in fds:
                 os.close(fd)
-        self._processes[number] = process
-        self._by_line[process.line] = number
+        self._by_line[process.line] = process
 
     def _line(self, message: OverLine) -> None:
-        process = self._processes.get(message.number)
+        process = self._process(message)
         if process is None:
             return  # it has ended meanwhile
         if message.stops:
@@ -243,7 +244,7 @@ class Guest:
             os.close(fd)
 
     def _close_line(self, message: Closed) -> None:
-        process = self._processes.get(message.number)
+        process = self._process(message)
         if process is not None:
             self._note_leftovers(process)
             self._loop.close_line(process.line)
@@ -251,14 +252,14 @@ class Guest:
 
     def _kill(self, message: Kill) -> None:
         assert self._site is not None
-        process = self._processes.get(message.number)
+        process = self._process(message)
         if process is None:
             return
         if process.pid is not None:
             self._note_leftovers(process)
             self._site.kill(process)
         else:
-            self._forget(process)
+            del self._by_line[process.line]
             self._site.disown(process)
 
     def _group_says(self, place: int, frame: bytes) -> None:
@@ -287,53 +288,32 @@ class Guest:
 
     def handle(self, line: Line, data: bytes, fds: list[int]) -> None:
         """A process has said something: the home hears it, and decodes it."""
-        number = self._by_line.get(line)
-        if number is None or self.closed:
+        process = self._by_line.get(line)
+        if process is None or self.closed:
             return
         try:
-            self._lines.said(line, number, data, fds)
+            self._lines.said(line, process.number, data, fds)
         except (Unsendable, OSError):  # too large for a message of ours, or no parcel
             self._loop.close_line(line)
 
     def line_closed(self, line: Line) -> None:
-        number = self._by_line.get(line)
-        if number is not None:
-            self._post(Closed(number))
+        process = self._by_line.get(line)
+        if process is not None:
+            self._post(Closed(process.number))
 
-    def born(self, process: Process) -> None:
-        number = self._by_line[process.line]
-        devices = process.cuda_visible_devices
-        if devices is not None:  # anything, if the user has set it
-            devices = readable(devices, MOST_OF_DEVICES)
-        assert process.pid is not None
-        self._post(Born(number, process.pid, process.cores, devices))
-
-    def lost(self, process: Process) -> None:
-        self._post(Lost(self._forget(process)))
-
-    def failed(self, process: Process, note: str) -> None:
-        self._post(Failed(self._forget(process), readable(note)))
-
-    def dying(self, process: Process) -> None:
-        self._post(Dying(self._by_line[process.line]))
-
-    def exited(self, process: Process, end: End) -> None:
-        number = self._by_line[process.line]
-        life = self._processes[number].life
-        self._remove_inbox(life.actor_id + life.incarnation)
-        self._forget(process)
-        self._post(Exited(number, end.status, list(end.stderr), end.oom))
+    def happened(self, process: Process, message: OfAProcess) -> None:
+        """News of a process, for the home."""
+        if not isinstance(message, Born | Dying):
+            life = self._by_line.pop(process.line).life
+            if isinstance(message, Exited):
+                self._remove_inbox(life.actor_id + life.incarnation)
+        self._post(message)
 
     def _remove_inbox(self, process_id: int) -> None:
         # The data plane's socket stays: that it refuses is how a dead owner is known.
         with contextlib.suppress(OSError):
             os.unlink(f"{self._directory}/{process_id:016x}")
         bury(self._directory, process_id)
-
-    def _forget(self, process: Process) -> int:
-        number = self._by_line.pop(process.line)
-        del self._processes[number]
-        return number
 
     # -- the end -------------------------------------------------------------
 
@@ -345,7 +325,7 @@ class Guest:
         self.closed = True
         self._channel.close(why)
         if self._site is not None:
-            for process in self._processes.values():
+            for process in self._by_line.values():
                 self._note_leftovers(process)
             self._site.close()
             self._leftovers.end()

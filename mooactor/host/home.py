@@ -33,9 +33,18 @@ from mooactor.host.members import FAREWELL
 from mooactor.host.names import Names
 from mooactor.host.output import Logs
 from mooactor.host.placement import NoPlace, reasons
+from mooactor.host.protocol import (
+    Born,
+    Denied,
+    Dying,
+    Exited,
+    Failed,
+    Lost,
+    OfAProcess,
+)
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests, Surveys
-from mooactor.host.site import End, Process, is_full
+from mooactor.host.site import Process, is_full
 from mooactor.host.sites import Sites
 from mooactor.host.spawning import ParcelStore, Pending
 from mooactor.host.supervisors import Supervisors, explained
@@ -324,51 +333,42 @@ class Home:
         """An actor's process has said something."""
         self.requests.handle(line, data, fds)
 
-    def born(self, process: Process) -> None:
-        """It has a pid, and the messages that wait for it will arrive."""
-
-    def lost(self, process: Process) -> None:
-        """Nobody has forked it: ask again."""
+    def happened(self, process: Process, message: OfAProcess) -> None:
+        """News of a process, the last one but for these two."""
+        if isinstance(message, Born):
+            return  # the messages that wait for it will arrive
+        if isinstance(message, Dying):
+            self.by_line[process.line].ending = True
+            return
         actor = self.let_go(process)
-        if actor.unwanted:
-            self.ended(actor, self.lifetimes.requested(actor))
-        else:
-            self._bear(actor, process.tries)
-
-    def failed(self, process: Process, note: str) -> None:
-        """The system, or the zygote, has no process for it."""
-        actor = self.let_go(process)
-        note = f"{actor.label} cannot be started: {note}"
-        self.ended(actor, ExitRecord("exception", note=note))
-
-    def dying(self, process: Process) -> None:
-        """It is dead, and about to be reaped."""
-        self.by_line[process.line].ending = True
-
-    def exited(self, process: Process, end: End) -> None:
-        """It is gone."""
-        actor = self.let_go(process)
-        record = ExitRecord.of(
-            end.status,
-            unwanted=actor.unwanted,
-            requested=self.lifetimes.requested(actor),
-            failure=actor.failure,
-            stderr=end.stderr,
-            oom=end.oom,
-        )
-        self.ended(actor, explained(actor, record))
-
-    # -- news of other hosts -------------------------------------------------
-
-    def denied(self, process: Process, host: str, note: str) -> None:
-        """Other sessions have reserved there meanwhile, or no GPU has so much free in
-        one piece: place it anew, on a host that has not denied it yet."""
-        actor = self.let_go(process)
-        if actor.unwanted:
+        if isinstance(message, Exited):
+            record = ExitRecord.of(
+                message.status,
+                unwanted=actor.unwanted,
+                requested=self.lifetimes.requested(actor),
+                failure=actor.failure,
+                stderr=tuple(message.stderr),
+                oom=message.oom,
+            )
+            self.ended(actor, explained(actor, record))
+        elif isinstance(message, Failed):
+            here, host = self.sites.here.host, self.sites.host_of(actor.id)
+            where = "" if host == here else f"on host {host}: "
+            note = f"{actor.label} cannot be started: {where}{message.note}"
+            self.ended(actor, ExitRecord("exception", note=note))
+        elif actor.unwanted:
             self.sites.unplace([actor.id])
             self.ended(actor, self.lifetimes.requested(actor))
+        elif isinstance(message, Denied):
+            # Other sessions have reserved there meanwhile, or no GPU has so much free
+            # in one piece.
+            host = self.sites.host_of(actor.id)
+            self._place_anew(actor, process, host, message.note)
         else:
-            self._place_anew(actor, process, host, note)
+            assert isinstance(message, Lost)
+            self._bear(actor, process.tries)
+
+    # -- news of other hosts -------------------------------------------------
 
     def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
         """It is dead, or will be when its host's agent knows that it has lost us.

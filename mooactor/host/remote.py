@@ -29,15 +29,12 @@ from mooactor.host.protocol import (
     Born,
     Close,
     Closed,
-    Denied,
     Dying,
     Exited,
-    Failed,
     GroupFrame,
     Invitation,
     Kill,
     Leave,
-    Lost,
     Now,
     OfAProcess,
     Open,
@@ -50,7 +47,7 @@ from mooactor.host.protocol import (
     Reserved,
     Start,
 )
-from mooactor.host.site import End, Process
+from mooactor.host.site import Process
 from mooactor.process.needs import Amount
 from mooactor.process.parcel import contents, sealed
 from mooactor.process.protocol import Life, Reply, Stop
@@ -241,28 +238,15 @@ class RemoteSite:
         if isinstance(message, OverLine):
             fds = [sealed([data]) for data in message.parcels]
             self._loop.arrived(process.line, message.message, fds)
-        elif isinstance(message, Born):
-            process.pid, process.cores = message.pid, message.cores
-            process.cuda_visible_devices = message.devices
-            self._home.born(process)
         elif isinstance(message, Closed):
             self._loop.close_line(process.line)
-        elif isinstance(message, Dying):
-            self._home.dying(process)
         else:
-            self._ended(process, message)
-
-    def _ended(self, process: RemoteProcess, message: OfAProcess) -> None:
-        self._let_go(process)
-        if isinstance(message, Lost):
-            self._home.lost(process)
-        elif isinstance(message, Failed):
-            self._home.failed(process, f"on host {self.host}: {message.note}")
-        elif isinstance(message, Denied):
-            self._home.denied(process, self.host, message.note)
-        elif isinstance(message, Exited):
-            end = End(message.status, tuple(message.stderr), message.oom)
-            self._home.exited(process, end)
+            if isinstance(message, Born):
+                process.pid, process.cores = message.pid, message.cores
+                process.cuda_visible_devices = message.devices
+            elif not isinstance(message, Dying):
+                self._let_go(process)
+            self._home.happened(process, message)
 
     def _let_go(self, process: RemoteProcess) -> None:
         del self._processes[process.line.number]

@@ -5,11 +5,11 @@ The home of a session, its one brain, has processes started, and asks no further
 `Site` of its own host has a zygote and output pipes, a `remote.RemoteSite` has an agent
 to talk to. Invariants of both:
 
-* Of each process that was started the family hears ``born`` with its pid, and later
-  ``exited``; or, without either, ``lost`` (ask again) or ``failed`` (the host cannot).
-  It hears nothing more of a process that it has disowned.
-* Everything that a process has said over its line comes before ``exited``.
-* ``exited`` comes after its process group is killed, and its output is read.
+* Of each process that was started the family hears `Born` with its pid, and later
+  `Dying` and `Exited`; or, without these, `Lost` (ask again) or `Failed` (the host
+  cannot). It hears nothing more of a process that it has disowned.
+* Everything that a process has said over its line comes before `Exited`.
+* `Exited` comes after its process group is killed, and its output is read.
 
 At a `Site` a process is first *unborn*: the agent has its ends of the lifeline and of
 the output pipes, and no pid. Messages may be posted already; they wait in the socket.
@@ -50,8 +50,8 @@ import msgspec
 from msgspec.structs import replace
 
 from mooactor.control.lifeline import Lifeline
-from mooactor.control.messages import Malformed, Message
-from mooactor.host import resources, zygote
+from mooactor.control.messages import Malformed, Message, readable
+from mooactor.host import protocol, resources, zygote
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.output import LineReader, Output, Printer
 from mooactor.host.zygote import (
@@ -87,15 +87,6 @@ Family: TypeAlias = "Home | Guest"
 
 #: A zygote: its pid, and the agent's end of the line to it.
 Zygote: TypeAlias = "tuple[int, socket.socket]"
-
-
-class End(msgspec.Struct, frozen=True):
-    """How a process ended: its wait status, the last lines on its stderr, whether the
-    kernel has killed for memory about then."""
-
-    status: int
-    stderr: tuple[str, ...]
-    oom: bool
 
 
 class LocalProcess(msgspec.Struct, eq=False):
@@ -195,6 +186,10 @@ class Site:
     def __len__(self) -> int:
         return len(self._processes)
 
+    def get(self, number: int) -> LocalProcess | None:
+        """The process of that number, if it has not ended."""
+        return self._processes.get(number)
+
     # -- the zygote --------------------------------------------------------
 
     def exec_zygote(self) -> None:
@@ -276,14 +271,23 @@ class Site:
 
     # -- for the home ------------------------------------------------------
 
-    def start(self, life: Life, fds: Sequence[int], tries: int = 0) -> LocalProcess:
+    def start(
+        self,
+        life: Life,
+        fds: Sequence[int],
+        tries: int = 0,
+        number: int | None = None,
+    ) -> LocalProcess:
         """Have a process started. It gets duplicates of `fds`, which are of its
-        parcels; `tries` is how often it was lost before.
+        parcels; `tries` is how often it was lost before. `number`: that of another
+        home; all of one site have one of that home's, or none has.
 
         Raises:
           OSError: this host has no descriptor left for it, or no zygote.
         """
-        process = self._conceive(life, list(fds))
+        if number is None:
+            self._numbers = number = self._numbers + 1
+        process = self._conceive(number, life, list(fds))
         process.tries = tries + 1
         try:
             self._request(process)
@@ -298,8 +302,7 @@ class Site:
         self._loop.watch_line(process.line, self._news)
         return process
 
-    def _conceive(self, life: Life, parcels: list[int]) -> LocalProcess:
-        self._numbers += 1
+    def _conceive(self, number: int, life: Life, parcels: list[int]) -> LocalProcess:
         opened: list[int] = []
         try:
             ours, theirs = socket.socketpair()
@@ -315,7 +318,7 @@ class Site:
             os.set_blocking(fd, False)
         lifeline = Lifeline(socket.socket(fileno=line))
         ends = [their_line, their_out, their_err]
-        return LocalProcess(self._numbers, life, parcels, lifeline, out, err, ends)
+        return LocalProcess(number, life, parcels, lifeline, out, err, ends)
 
     def _request(self, process: LocalProcess) -> None:
         if self._line is None and (error := self._exec_again()):
@@ -386,13 +389,17 @@ class Site:
         printer = Printer(life.label, message.pid, *about)
         begin = partial(self._output.begin, printer=printer)
         process.readers = (begin(1, process.stdout), begin(2, process.stderr))
-        self._news.born(process)
+        devices = process.cuda_visible_devices
+        if devices is not None:  # anything, if the user has set it
+            devices = readable(devices, protocol.MOST_OF_DEVICES)
+        told = protocol.Born(process.number, message.pid, process.cores, devices)
+        self._news.happened(process, told)
 
     def _fails(self, number: int, note: str) -> None:
         process = self._processes.get(number)
         if process is not None and process.pid is None:
             self._let_go(process)
-            self._news.failed(process, note)
+            self._news.happened(process, protocol.Failed(number, readable(note)))
 
     def _end_of(self, numbers: Iterable[int], why: str) -> None:
         """Those of them that are unborn now will not be born."""
@@ -404,7 +411,7 @@ class Site:
                 self._fails(number, why)
             else:
                 self._let_go(process)
-                self._news.lost(process)
+                self._news.happened(process, protocol.Lost(number))
 
     def line_closed(self, line: Line) -> None:
         """The zygote is dead, and so is every process in between of its making; or one
@@ -470,7 +477,7 @@ class Site:
         process = self._by_pid.get(pid)
         if process is not None:
             kill_group(pid)  # all that it started dies with it
-            self._news.dying(process)
+            self._news.happened(process, protocol.Dying(process.number))
         return process is not None or pid == self._pid
 
     def reaped(self, pid: int, status: int) -> LocalProcess | None:
@@ -487,8 +494,8 @@ class Site:
             return  # it was let go meanwhile
         self._loop.read_to_the_end(process.line)  # ready, failed, stopping, spawn
         self._let_go(process)
-        stderr = tuple(process.readers[1].tail)
-        self._news.exited(process, End(status, stderr, oom))
+        number, stderr = process.number, list(process.readers[1].tail)
+        self._news.happened(process, protocol.Exited(number, status, stderr, oom))
 
     def close(self) -> None:
         """Kill what runs; nothing is started any more, and the zygote ends.

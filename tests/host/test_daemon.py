@@ -107,6 +107,7 @@ class Process:
     """One that is not born yet."""
 
     line: Lifeline
+    number: int
     pid: int | None = None
     readers: tuple[LineReader, ...] = ()
 
@@ -122,9 +123,12 @@ class NoSite:
     def configure(self, *_: Any) -> None: ...
     def exec_zygote(self) -> None: ...
 
-    def start(self, life: Any, fds: Any, tries: int) -> Process:
+    def get(self, number: int) -> None:
+        return None
+
+    def start(self, life: Any, fds: Any, tries: int, number: int) -> Process:
         ours, theirs = socket.socketpair()
-        process = Process(Lifeline(ours))
+        process = Process(Lifeline(ours), number)
         self._ends.append((process, Lifeline(theirs)))
         self._loop.watch_line(process.line, self.family)
         return process

@@ -26,7 +26,6 @@ from mooactor.host.protocol import (
     Start,
 )
 from mooactor.host.resources import Devices
-from mooactor.host.site import End
 from mooactor.process import protocol
 from mooactor.process.needs import Amount, Needs
 from mooactor.process.protocol import Reserve, Unreserve, Watch
@@ -34,7 +33,6 @@ from mooactor.process.supervision import Restart
 from tests.host.lone_homes import LoneHome
 
 AT_ONCE = Restart(5)
-KILLED = End(9, (), False)
 
 
 def wait_for(lone: LoneHome, condition: Callable[[], object]) -> None:

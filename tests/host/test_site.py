@@ -15,6 +15,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from mooactor.control.lifeline import Lifeline, LifelineClosed
+from mooactor.control.messages import Message
+from mooactor.host import protocol
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.output import LineReader, Printer
 from mooactor.host.site import LocalProcess, Site
@@ -86,14 +88,14 @@ class World(Site):
         self.adopt_zygote((NOBODY, ours))
         self.reaped(NOBODY, 9)
 
-    def born(self, process: LocalProcess) -> None:
-        self.known.append(process.life.actor_id)
-
-    def lost(self, process: LocalProcess) -> None:
-        self.start(process.life, [], process.tries)
-
-    def failed(self, process: LocalProcess, note: str) -> None:
-        self.refused.append(process.life.actor_id)
+    def happened(self, process: LocalProcess, message: Message) -> None:
+        if isinstance(message, protocol.Born):
+            self.known.append(process.life.actor_id)
+        elif isinstance(message, protocol.Lost):
+            self.start(process.life, [], process.tries)
+        else:
+            assert isinstance(message, protocol.Failed)
+            self.refused.append(process.life.actor_id)
 
     def offer(self) -> None:
         """The zygote has forked a spare process."""

@@ -65,8 +65,6 @@ from mooactor.host.protocol import (
     Preload,
     Printed,
     Refused,
-    Reserve,
-    Reserved,
     Start,
 )
 from mooactor.host.site import LocalProcess, Process, Site
@@ -119,7 +117,6 @@ class Guest:
         """
         actions: dict[type[Message], Callable[[Any], None]] = {
             Open: self._open,
-            Reserve: self._reserve,
             Start: self._start,
             OverLine: self._line,
             Closed: self._close_line,
@@ -182,20 +179,11 @@ class Guest:
         self._site.configure(place.path, message.argv, message.preload)
         self._site.exec_zygote()  # which gets all that by now
 
-    def _reserve(self, message: Reserve) -> None:
-        holders = [(self.mark, one) for one in message.holders]
-        needs, note = message.needs, self._daemon.no_room() or ""
-        if not note:
-            room = self._resources.take_all(holders, needs)
-            if room < len(holders):
-                note = self._lacks(needs, room, len(holders))
-        self._post(Reserved(message.number, note))
-
-    def _lacks(self, needs: Amount, room: int = 0, count: int = 1) -> str:
-        """Why there is no room for more than so many of them."""
+    def _lacks(self, needs: Amount) -> str:
+        """Why there is no room for that."""
         free = self._resources.total - self._resources.reserved()
         shares = self._resources.devices.free
-        return lacks(needs, free_on(self.host, free, needs, shares), room, count)
+        return lacks(needs, free_on(self.host, free, needs, shares), 0, 1)
 
     def _start(self, message: Start) -> None:
         assert self._site is not None

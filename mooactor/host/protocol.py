@@ -87,13 +87,6 @@ class Open(Message):
     near: Invitation | None = None
 
 
-class Reserve(OfAProcess):
-    """Reserve so much for each of these actors, or nothing. Answered by `Reserved`."""
-
-    holders: Ids
-    needs: Amount
-
-
 class Start(OfAProcess):
     """Start a process of an actor, the `holder` of what it needs. `tries`: how often
     this process was lost before. Answered by `Born`, `Lost`, `Failed` or `Denied`."""
@@ -167,12 +160,6 @@ class Opened(Message):
     files: Annotated[int, Meta(ge=0, le=_MOST_FILES)] = 0
 
 
-class Reserved(OfAProcess):
-    """`note`: why they cannot have it; empty: they have."""
-
-    note: Text
-
-
 class Born(OfAProcess):
     """`cores`: those that it is bound to. `devices`: its CUDA_VISIBLE_DEVICES."""
 
@@ -223,7 +210,6 @@ class Printed(Message):
 #: Messages to a guest. The others are for somebody else, who gets an answer.
 TO_GUEST: Decoder[Any] = Decoder(
     Open,
-    Reserve,
     Start,
     OverLine,
     Closed,
@@ -239,7 +225,6 @@ TO_GUEST: Decoder[Any] = Decoder(
 )
 TO_HOME: Decoder[Any] = Decoder(
     Opened,
-    Reserved,
     Born,
     Lost,
     Failed,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -43,8 +43,6 @@ from mooactor.host.protocol import (
     Preload,
     Printed,
     Refused,
-    Reserve,
-    Reserved,
     Start,
 )
 from mooactor.host.site import Process
@@ -88,11 +86,6 @@ class RemoteProcess(msgspec.Struct, eq=False):
     cuda_visible_devices: str | None = None
 
 
-#: Called with the site, why it has not reserved that, "" if it has, and whether it can
-#: take part at all.
-Heard = Callable[["RemoteSite", str, bool], None]
-
-
 class RemoteSite:
     """As a `site.Site`. The channel may still be on its way to the host: what is
     posted meanwhile is sent once it is there."""
@@ -103,7 +96,6 @@ class RemoteSite:
         self._home = home
         self._channel: Channel | None = None
         self._processes: dict[int, RemoteProcess] = {}
-        self._asked: dict[int, Heard] = {}
         self._numbers = 0
         self._preloaded: set[str] = set()
         self.closed = False
@@ -151,16 +143,6 @@ class RemoteSite:
             self._let_go(process)
             raise
         return process
-
-    def reserve(self, holders: Sequence[int], needs: Amount, then: Heard) -> None:
-        """Have as much reserved for each of these actors, or nothing; `then` is called
-        once, later or at once."""
-        if self.closed:
-            then(self, "is gone", False)
-            return
-        self._numbers += 1
-        self._asked[self._numbers] = then
-        self.post(Reserve(self._numbers, list(holders), needs))
 
     def preload(self, modules: list[str]) -> None:
         more = [module for module in modules if module not in self._preloaded]
@@ -219,9 +201,6 @@ class RemoteSite:
             if message.why:
                 channel.close()
                 self._end(message.why, begun=False)
-        elif isinstance(message, Reserved):
-            if then := self._asked.pop(message.number, None):
-                then(self, message.note, True)
         elif isinstance(message, OfAProcess) and (
             process := self._processes.get(message.number)
         ):
@@ -265,9 +244,6 @@ class RemoteSite:
         if begun is None:  # nothing was sent if the channel has never stood
             begun = channel is not None and bool(channel.peer)
         with self._loop.together():
-            while self._asked:
-                _, then = self._asked.popitem()
-                then(self, why, False)
             while self._processes:  # news of one may end others that are here, too
                 process = next(iter(self._processes.values()))
                 self._let_go(process)

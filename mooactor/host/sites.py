@@ -175,16 +175,6 @@ class Sites:
             self.unplace(ids)
             raise
 
-    def asked_for(self, ids: Sequence[int]) -> list[tuple[RemoteSite, list[int]]]:
-        """The sites that have to reserve something for these actors, which are placed,
-        by name, and the actors of each."""
-        found: dict[RemoteSite, list[int]] = {}
-        for actor_id in ids:
-            site, needs = self._placed[actor_id]
-            if needs.amount and isinstance(site, RemoteSite):
-                found.setdefault(site, []).append(actor_id)
-        return sorted(found.items(), key=lambda one: one[0].host)
-
     def _take(self, actor_id: int, needs: Needs) -> Grant | None:
         amount = needs.amount
         if self.cluster is None:  # alone, processors and memory are not reserved

@@ -5,12 +5,8 @@ Invariant: whatever a spawn has taken, a place and a parcel, is given back if no
 comes of it. So are places that were asked for beforehand, at the latest when the
 asker's process has ended.
 
-Invariant of a `Booking`, places for several actors: all are reserved, by the hosts
-themselves, or none is. This home's knowledge of a host may be out of date, for other
-sessions reserve there, too; so each host is asked. If one refuses, or is gone, what the
-others have reserved is given back, and the choice is made again without it. Hosts are
-asked one after the other, in the order of their names: so of several sessions that want
-the same ones, one gets them all.
+Several actors are placed together or not at all, by what is known here of the hosts:
+other sessions reserve there, too, and a host has the last word when it is to start one.
 
 Actors that are due to start may find no place (`Pending`): they have run before, or
 are children whose supervisor has them start now, and the host that one is pinned to is
@@ -30,17 +26,15 @@ from typing import TYPE_CHECKING, Any
 from mooactor.control.keys import actor_of
 from mooactor.host.eventloop import Line
 from mooactor.host.lifetimes import Supervised, SupervisedState
-from mooactor.host.placement import NoPlace, reasons
+from mooactor.host.placement import NoPlace
 from mooactor.host.protocol import Refused
 from mooactor.host.supervisors import Membership, team_of
 from mooactor.process.exits import ExitRecord
-from mooactor.process.needs import Needs
 from mooactor.process.parcel import Parcel
 from mooactor.process.protocol import Request, Reserve, Spawn, Unreserve
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
-    from mooactor.host.remote import RemoteSite
 
 
 #: ``guard(line, request, action)`` does `action`; an error in it is that request's.
@@ -127,23 +121,17 @@ class SpawnRequests:
 
     def _place(self, line: Line, request: Reserve, fds: list[int]) -> None:
         """Reserve for each of several actors that will be spawned, or for none."""
-        home, rid, ids, needs = self._home, request.rid, request.ids, request.needs
+        home, ids = self._home, request.ids
         taken = home.actors.keys() | filter(home.sites.is_placed, ids)
         if len(set(ids)) < len(ids) or any(i != actor_of(i) or i in taken for i in ids):
             raise Refused("there are ids of no new actors")
+        try:
+            home.sites.place(ids, request.needs)
+        except NoPlace as error:
+            self._reply(line, request.rid, None, refused="no room", note=str(error))
+            return
         self._placed.setdefault(line, set()).update(ids)
-
-        def wanted() -> bool:
-            return self._placed.get(line, set()).issuperset(ids)
-
-        def answer(hosts: list[str] | None, why: str) -> None:
-            if hosts is None:
-                self._forget(line, ids)
-                self._reply(line, rid, None, refused="no room", note=why)
-            else:
-                self._reply(line, rid, hosts)
-
-        Booking(home, ids, needs, wanted, answer).choose()
+        self._reply(line, request.rid, [home.sites.host_of(one) for one in ids])
 
     def _unplace(self, line: Line, request: Unreserve, fds: list[int]) -> None:
         """They will not be spawned after all."""
@@ -199,65 +187,6 @@ class SpawnRequests:
         if said.key in team.living():
             raise Refused(f"the supervisor has a child {said.key!r:.40} already")
         actor.member = Membership(team, said.key, said.when, said.limited)
-
-
-#: Called with the host of each actor; or with None, and the reason.
-Answer = Callable[[list[str] | None, str], None]
-
-
-class Booking:
-    """One. It calls `answer` once, unless its actors are not all `wanted` any more:
-    whoever has unplaced or spawned them has taken care of their places."""
-
-    def __init__(
-        self,
-        home: Home,
-        ids: Sequence[int],
-        needs: Needs,
-        wanted: Callable[[], bool],
-        answer: Answer,
-    ) -> None:
-        self._home = home
-        self._ids = ids
-        self._needs = needs
-        self._wanted = wanted
-        self._answer = answer
-        self._refusals: dict[str, str] = {}  # by host
-        self._left: list[tuple[RemoteSite, list[int]]] = []  # to be asked
-
-    def choose(self) -> None:
-        """Choose their hosts, and ask these."""
-        sites = self._home.sites
-        try:
-            sites.place(self._ids, self._needs, self._refusals)
-            self._left = sites.asked_for(self._ids)
-        except NoPlace as error:
-            sites.unplace(self._ids)
-            self._answer(None, reasons(self._refusals.values(), str(error)))
-        else:
-            self._ask_next()
-
-    def _ask_next(self) -> None:
-        if self._left:
-            site, holders = self._left.pop(0)
-            site.reserve(holders, self._needs.amount, self._heard)
-        else:
-            sites = self._home.sites
-            self._answer([sites.host_of(one) for one in self._ids], "")
-
-    def _heard(self, site: RemoteSite, note: str, begun: bool) -> None:
-        """A host has reserved, or tells why not; not `begun`: it cannot take part."""
-        if not self._wanted():
-            return
-        sites = self._home.sites
-        if note:
-            named = note if begun else self._home.passes_over(site.host, note)
-            self._refusals[site.host] = named
-        elif all(map(sites.is_placed, self._ids)):
-            self._ask_next()
-            return
-        sites.unplace(self._ids)  # if a host that had reserved is gone, the others
-        self.choose()
 
 
 class ParcelStore:

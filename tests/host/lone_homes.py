@@ -28,8 +28,6 @@ from mooactor.host.protocol import (
     Exited,
     Open,
     OverLine,
-    Reserve,
-    Reserved,
 )
 from mooactor.host.remote import RemoteSite
 from mooactor.host.resources import Devices, Resources
@@ -244,11 +242,6 @@ class LoneHome:
         wire: Any = self.wire(host)
         channel: Channel = wire
         self.site(host).handle(channel, encode(message))
-
-    def agree(self, host: str, note: str = "") -> None:
-        """The agent there answers the latest request to reserve."""
-        number = self.wire(host).of(Reserve)[-1].number
-        self.hear(host, Reserved(number, note))
 
     def born(self, host: str, actor: Any, pid: int = 777) -> None:
         """The process of an actor there is born."""

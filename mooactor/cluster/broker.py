@@ -42,14 +42,12 @@ from mooactor.host.members import (
     AnnounceAgain,
     Brokers,
     Joined,
-    ListMembers,
     Refusal,
     Size,
     StandBy,
     Still,
     Stop,
     Watch,
-    in_messages,
 )
 from mooactor.host.protocol import Refused
 from mooactor.times import MEMBER_SILENCE_S
@@ -89,7 +87,6 @@ class Broker:
         self._actions: dict[type[Message], Callable[[Channel, Any], None]] = {
             Announce: self._announce,
             Still: self._still,
-            ListMembers: self._hosts,
             Watch: lambda channel, _: self.registry.watch(channel),
             StandBy: self._standby,
             Stop: self._end,
@@ -171,11 +168,6 @@ class Broker:
     def _still(self, channel: Channel, message: Still) -> None:
         if not self.registry.still(channel, message.load):
             channel.post(AnnounceAgain())
-
-    def _hosts(self, channel: Channel, message: ListMembers) -> None:
-        found, loads = self.registry.rows_and_loads()
-        for answer in in_messages(found, message.rid, loads):
-            channel.post(answer)
 
     def _standby(self, channel: Channel, message: StandBy) -> None:
         address = message.address

@@ -14,8 +14,8 @@ lost with it.
   placed there by name except by their own driver; their names may be any.
 * A node may announce itself again over a new channel, which then takes the place of the
   old one.
-* A *watcher* gets all rows at once, and from then on each change exactly once, in the
-  order of the changes, which is the same for all watchers.
+* A *watcher* gets all rows at once, with the loads of now, and from then on each change
+  exactly once, in the order of the changes, which is the same for all watchers.
 """
 
 from __future__ import annotations
@@ -159,21 +159,15 @@ class Registry:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def rows(self) -> list[bytes]:
-        """Every member's row, encoded, by name, hosts first."""
-        return [entry.announced.row for entry in self._sorted()]
+    def rows(self) -> list[tuple[bytes, float | None]]:
+        """Every member's row, encoded, and its load, by name, hosts first."""
 
-    def rows_and_loads(self) -> tuple[list[bytes], list[float | None]]:
-        """The same, and the load of each, in the same order."""
-        found = self._sorted()
-        return [each.announced.row for each in found], [each.load for each in found]
-
-    def _sorted(self) -> list[_Entry]:
         def place(entry: _Entry) -> tuple[bool, str, str]:
             announced = entry.announced
             return announced.kind != "host", announced.name, announced.id
 
-        return sorted(self._entries.values(), key=place)
+        found = sorted(self._entries.values(), key=place)
+        return [(entry.announced.row, entry.load) for entry in found]
 
     def latest(self) -> Iterator[Announcement]:
         """Those of all members, the latest first."""

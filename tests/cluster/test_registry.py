@@ -38,7 +38,8 @@ class Watchers:
         rows: dict[tuple[str, str], Row] = {}
         for message in self.told[watcher]:
             if isinstance(message, Members):
-                rows = {(row.name, row.id): row for row in map(known, message.rows)}
+                found = (known(data) for data, _ in message.rows)
+                rows = {(row.name, row.id): row for row in found}
             elif isinstance(message, Changed):
                 found = known(message.row)
                 assert rows.get((found.name, found.id)) != found  # it is news
@@ -65,12 +66,16 @@ def registry(watchers: Watchers) -> Registry:
 
 
 def listed(registry: Registry) -> list[Row]:
-    return list(map(known, registry.rows()))
+    return [known(data) for data, _ in registry.rows()]
 
 
 def members(registry: Registry) -> list[tuple[str, str]]:
     """Name and node of each."""
     return sorted((found.name, found.id) for found in listed(registry))
+
+
+def loads(registry: Registry) -> list[float | None]:
+    return [load for _, load in registry.rows()]
 
 
 def names(registry: Registry) -> list[str]:
@@ -83,13 +88,13 @@ def test_a_load_is_kept_for_those_who_ask_and_no_news_for_watchers(
     registry.watch("w")
     registry.announce(2, announced("b"))
     registry.announce(1, announced("a", load=0.25))
-    assert registry.rows_and_loads()[1] == [0.25, None]
+    assert loads(registry) == [0.25, None]
     registry.still(2, 3.0)
     registry.announce(1, announced("a", load=7))
-    assert registry.rows_and_loads() == (registry.rows(), [7.0, 3.0])
+    assert loads(registry) == [7.0, 3.0]
     assert list(map(type, watchers.told["w"][1:])) == [Changed, Changed]
     registry.still(1)
-    assert registry.rows_and_loads()[1] == [None, 3.0]
+    assert loads(registry) == [None, 3.0]
 
 
 def test_a_load_that_is_none_is_refused() -> None:
@@ -161,7 +166,7 @@ def test_many_rows_come_in_several_messages(
         (AT_A_TIME, True),
         (1, False),
     ]
-    rows = [known(data) for m in told for data in m.rows]
+    rows = [known(data) for m in told for data, _ in m.rows]
     assert [found.name for found in rows] == names(registry)
 
 

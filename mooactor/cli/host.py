@@ -51,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
             )
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
+        serving.describe("the agent", daemon.report)
         try:
             serving.run(daemon.node, daemon.look, lambda: None)
         finally:

@@ -20,9 +20,6 @@ import socket
 import sys
 import time
 import traceback
-from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from mooactor.control.lifeline import Lifeline
 from mooactor.host import leftovers
@@ -43,9 +40,6 @@ from mooactor.process.system import (
     name_process,
 )
 
-if TYPE_CHECKING:
-    from mooactor.host.cluster import Cluster
-
 
 class Agent:
     """The agent of a driver, with the home of its session."""
@@ -64,13 +58,10 @@ class Agent:
         self.home = Home(driver, driver_process, loop, self._sites, self.logs)
         self.home.on_configured = self._configured
         here.family = self.home
-        self._cluster: Cluster | None = None
-        # The loop writes the report for SIGUSR1; the signal wakes it up.
-        self._reports: deque[str] = deque()
-        signals.report_on_sigusr1("the agent", self._living, write=self._reports.append)
+        loop.report_on_sigusr1("the agent", self.home.report, self._write)
 
-    def _living(self) -> Iterator[str]:
-        return self.home.report()
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
 
     def _configured(self, config: Configure) -> None:
         """The driver has said what session this is."""
@@ -78,24 +69,14 @@ class Agent:
             return
         from mooactor.host.cluster import Cluster  # only here: it loads ZeroMQ
 
-        self._cluster = Cluster(self.home, self._loop, config)
+        Cluster(self.home, self._loop, config)
 
     def run(self) -> None:
         """Serve until the driver is gone or ends the session."""
         home = self.home
         while not home.over:
-            self._loop.serve(self._due())
+            self._loop.serve(home.due())
             home.after_round()
-            if self._cluster is not None:
-                self._cluster.after_round()
-            while self._reports:
-                sys.stderr.write(self._reports.popleft())
-
-    def _due(self) -> float | None:
-        due = [self.home.due()]
-        if self._cluster is not None:
-            due.append(self._cluster.node.due())
-        return min((at for at in due if at is not None), default=None)
 
     def close(self) -> None:
         """Leave nothing: neither the zygote nor processes that actors have left

@@ -16,7 +16,6 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -31,7 +30,7 @@ from mooactor.host.members import FAREWELL, Row, versions
 from mooactor.host.membership import Membership
 from mooactor.host.resources import Resources
 from mooactor.host.site import Reaper
-from mooactor.process import files, signals
+from mooactor.process import files
 from mooactor.process.system import MOUNT_PROC, adopt_orphans, why_no_proc
 
 
@@ -88,8 +87,6 @@ class HostDaemon:
         self._announced = 0  # of the changes of what is reserved
         self.node = Node(offer.secret, **listening(offer.reach))
         self.node.accept = self._accept
-        self._reports: deque[str] = deque()
-        signals.report_on_sigusr1("the agent", self._living, write=self._reports.append)
         self._membership = Membership(
             self.node,
             offer.brokers,
@@ -102,7 +99,8 @@ class HostDaemon:
             on_lost=lost,
         )
 
-    def _living(self) -> Iterator[str]:
+    def report(self) -> Iterator[str]:
+        """For SIGUSR1: the sessions here."""
         for guest in list(self._guests):
             yield f"session {guest.mark}: {len(guest)} processes"
 
@@ -167,8 +165,6 @@ class HostDaemon:
         if self.resources.changes != self._announced:
             self._announced = self.resources.changes
             self._membership.changed()
-        while self._reports:
-            self._say(self._reports.popleft())
 
     def close(self) -> None:
         """End all sessions here, and leave nothing."""

@@ -17,13 +17,15 @@ import contextlib
 import os
 import selectors
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from mooactor.control.clock import REAL, Clock
 from mooactor.control.lifeline import LifelineClosed, Received
 from mooactor.control.messages import Message
+from mooactor.process import signals
 from mooactor.process.protocol import Reply
 
 _LONGEST_S = 3600.0  # epoll takes no infinite or very large timeout
@@ -59,6 +61,14 @@ class Listener(Protocol):
         """The line has ended; called once."""
 
 
+class Node(Protocol):
+    """See `control.node.Node`: it has a descriptor, and times of its own."""
+
+    def fileno(self) -> int: ...
+    def due(self) -> float | None: ...
+    def serve(self) -> None: ...
+
+
 class EventLoop:
     """Waits on everything at once; never blocks on any one of them."""
 
@@ -69,6 +79,9 @@ class EventLoop:
         self._listeners: dict[Line, Listener] = {}
         self._paused: set[Line] = set()  # that are left unread
         self._held: set[Line] | None = None  # lines with messages for `together`
+        self._node: Node | None = None
+        self._reports: deque[str] = deque()
+        self._report: Callable[[str], object] = self._reports.append
 
     def serve(self, latest: float | None = None) -> None:
         """Wait for events, at most until `latest` (monotonic), and act on them."""
@@ -78,14 +91,18 @@ class EventLoop:
             if self._selector.get_map().get(key.fd) == key:
                 key.data()
         self._timers.run_due()
+        due = None if self._node is None else self._node.due()
+        if self._node is not None and due is not None and due <= self.clock.now():
+            self._node.serve()
+        while self._reports:
+            self._report(self._reports.popleft())
 
     def _timeout(self, latest: float | None) -> float | None:
-        due = self._timers.due()
-        if due is None or (latest is not None and latest < due):
-            due = latest
-        if due is None:
+        node = None if self._node is None else self._node.due()
+        times = [at for at in (self._timers.due(), latest, node) if at is not None]
+        if not times:
             return None
-        return min(_LONGEST_S, max(0.0, due - self.clock.now()))
+        return min(_LONGEST_S, max(0.0, min(times) - self.clock.now()))
 
     def later(self, delay: float, action: Callable[[], None]) -> None:
         """Call `action` after `delay` seconds; at once if there is none."""
@@ -132,6 +149,22 @@ class EventLoop:
 
         self.watch(read, woken)
         return end
+
+    def serve_node(self, node: Node) -> None:
+        """Serve the node, the only one here."""
+        self._node = node
+        self.watch(node.fileno(), node.serve)
+
+    def report_on_sigusr1(
+        self,
+        name: str,
+        parts: Callable[[], Iterable[str]],
+        write: Callable[[str], object],
+    ) -> None:
+        """Have `write` called with the report of this process, beside these lines: by
+        the loop, which the signal wakes, for a handler must not write."""
+        self._report = write
+        signals.report_on_sigusr1(name, parts, write=self._reports.append)
 
     # -- lifelines ---------------------------------------------------------
 

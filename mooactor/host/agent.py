@@ -26,9 +26,9 @@ from mooactor.host import leftovers
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
 from mooactor.host.output import Logs
+from mooactor.host.placement import Sites
 from mooactor.host.resources import Resources
 from mooactor.host.site import Reaper, Site, Zygote, fork_zygote
-from mooactor.host.sites import Sites
 from mooactor.process import files, signals
 from mooactor.process.environment import host_name
 from mooactor.process.protocol import Configure

@@ -32,7 +32,7 @@ from mooactor.host.locations import Locations
 from mooactor.host.members import FAREWELL
 from mooactor.host.names import Names
 from mooactor.host.output import Logs
-from mooactor.host.placement import NoPlace, reasons
+from mooactor.host.placement import NoPlace, Sites, reasons
 from mooactor.host.protocol import (
     Born,
     Denied,
@@ -45,7 +45,6 @@ from mooactor.host.protocol import (
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests, Surveys
 from mooactor.host.site import Process, is_full
-from mooactor.host.sites import Sites
 from mooactor.host.spawning import ParcelStore, Pending
 from mooactor.host.supervisors import Supervisors, explained
 from mooactor.process import files

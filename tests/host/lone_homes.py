@@ -21,7 +21,7 @@ from mooactor.host.eventloop import EventLoop, FarLine
 from mooactor.host.home import Home
 from mooactor.host.members import Row
 from mooactor.host.output import Logs
-from mooactor.host.placement import NoPlace
+from mooactor.host.placement import NoPlace, Sites
 from mooactor.host.protocol import (
     TO_GUEST,
     Born,
@@ -31,7 +31,6 @@ from mooactor.host.protocol import (
 )
 from mooactor.host.remote import RemoteSite
 from mooactor.host.resources import Devices, Resources
-from mooactor.host.sites import Sites
 from mooactor.process.environment import Place
 from mooactor.process.exits import ExitRecord
 from mooactor.process.needs import Amount, Needs

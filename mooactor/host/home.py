@@ -173,7 +173,7 @@ class Home:
     def line_closed(self, line: Line) -> None:
         """An actor's process has closed its end, or the driver has: that is the end."""
         self.names.forget(line)
-        self.requests.spawns.line_closed(line)
+        self.requests.forget(line)
         if self.namespace is not None:
             self.namespace.line_closed(line)
         for actor in self.living.values():

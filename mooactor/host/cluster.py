@@ -90,7 +90,7 @@ class Cluster:
         else:
             self._home.namespace.when_settled(tell)
 
-    def _refused(self, address: str, why: str) -> None:
+    def _refused(self, address: str, why: str, hopeless: bool) -> None:
         self._refusals.setdefault(address, why)
         self._heard(address)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
@@ -48,6 +49,14 @@ class Offer:
     labels: dict[str, str] = field(default_factory=dict)
 
 
+class BrokerNews(Protocol):
+    """See `Membership`, which tells these."""
+
+    def joined(self, broker: str, notes: list[str]) -> None: ...
+    def refused(self, broker: str, why: str, hopeless: bool) -> None: ...
+    def lost(self, broker: str, why: str) -> None: ...
+
+
 class HostDaemon:
     """One host of a cluster. `loop` is the command's, which also has its signals."""
 
@@ -55,15 +64,10 @@ class HostDaemon:
         self,
         offer: Offer,
         loop: EventLoop,
-        say: Callable[[str], None],
-        joined: Callable[[str], None],
-        lost: Callable[[str, str], None],
-        hopeless: Callable[[str, str], None],
+        news: BrokerNews,
         stop: Callable[[], None],
     ) -> None:
-        """`say` puts a line into the log; `joined` is told a broker's address, `lost`
-        why there is none, or none any more, and `hopeless` why it refuses this host, if
-        that will not change by itself; it is tried again. `stop` has the command end.
+        """`news` is told of the brokers; `stop` has the command end.
 
         Raises:
           OSError: there is no address to listen on, or no /proc.
@@ -71,8 +75,6 @@ class HostDaemon:
         """
         self.offer = offer
         self.loop = loop
-        self._say = say
-        self._joined = joined
         self._stop = stop
         if (why := why_no_proc()) is not None:
             raise OSError(f"this machine cannot be a host: {why}; {MOUNT_PROC}")
@@ -93,10 +95,9 @@ class HostDaemon:
             self._announcement,
             loop.later,
             watch=False,
-            on_joined=self._on_joined,
-            on_refused=self._on_refused,
-            on_hopeless=hopeless,
-            on_lost=lost,
+            on_joined=news.joined,
+            on_refused=news.refused,
+            on_lost=news.lost,
         )
 
     def report(self) -> Iterator[str]:
@@ -125,14 +126,6 @@ class HostDaemon:
             shares=self.resources.devices.free,
             reserved=self.resources.by_session(),
         )
-
-    def _on_joined(self, broker: str, notes: list[str]) -> None:
-        for note in notes:
-            self._say(note)
-        self._joined(broker)
-
-    def _on_refused(self, broker: str, why: str) -> None:
-        self._say(f"the broker at {broker} refuses this host: {why}")
 
     # -- sessions ------------------------------------------------------------
 

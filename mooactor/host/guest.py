@@ -207,7 +207,7 @@ class Guest:
         )
         fds = [sealed([data]) for data in message.parcels]
         try:
-            process = self._site.start(life, fds, message.tries, number)
+            process = self._site.start(life, fds, number)
         except (OSError, TypeError) as error:
             self._post(Failed(number, readable(str(error))))
             return

@@ -39,7 +39,6 @@ from mooactor.host.protocol import (
     Dying,
     Exited,
     Failed,
-    Lost,
     OfAProcess,
 )
 from mooactor.host.remote import RemoteSite
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from mooactor.host.namespaces import Namespace
 
 
+_MOST_TRIES = 3  # to have a process forked
 _MOST_OF_A_NAME = 200  # characters: the end of a path says more than its beginning
 
 
@@ -245,16 +245,15 @@ class Home:
         actor.due = not all(owned.quiet for owned in actor.owned)
         if not actor.due:
             actor.denials.clear()  # there may be room meanwhile
+            actor.lost = 0
             self._bear(actor)
 
-    def _bear(
-        self, actor: Supervised, tries: int = 0, otherwise: ExitRecord | None = None
-    ) -> None:
+    def _bear(self, actor: Supervised, otherwise: ExitRecord | None = None) -> None:
         life = self._life_of(actor)
         parcels = (actor.payload, actor.snapshot)
         fds = [fd for parcel in parcels if parcel for fd in parcel.fds]
         try:
-            process = self.sites.start(actor, life, fds, tries)
+            process = self.sites.start(actor, life, fds)
         except NoPlace as error:
             self._finds_no_place(actor, str(error), otherwise)
             return
@@ -350,7 +349,7 @@ class Home:
                 oom=message.oom,
             )
             self.ended(actor, explained(actor, record))
-        elif isinstance(message, Failed):
+        elif isinstance(message, Failed) and not self._asks_again(actor, message):
             here, host = self.sites.here.host, self.sites.host_of(actor.id)
             where = "" if host == here else f"on host {host}: "
             note = f"{actor.label} cannot be started: {where}{message.note}"
@@ -362,10 +361,13 @@ class Home:
             # Other sessions have reserved there meanwhile, or no GPU has so much free
             # in one piece.
             host = self.sites.host_of(actor.id)
-            self._place_anew(actor, process, host, message.note)
+            self._place_anew(actor, host, message.note)
         else:
-            assert isinstance(message, Lost)
-            self._bear(actor, process.tries)
+            self._bear(actor)
+
+    def _asks_again(self, actor: Supervised, message: Failed) -> bool:
+        actor.lost += message.again
+        return actor.unwanted != "" or (message.again and actor.lost < _MOST_TRIES)
 
     # -- news of other hosts -------------------------------------------------
 
@@ -385,12 +387,11 @@ class Home:
             self.ended(actor, record)
         else:
             named = self.passes_over(host, why)
-            self._place_anew(actor, process, host, named, record)
+            self._place_anew(actor, host, named, record)
 
     def _place_anew(
         self,
         actor: Supervised,
-        process: Process,
         host: str,
         note: str,
         otherwise: ExitRecord | None = None,
@@ -399,7 +400,7 @@ class Home:
         actor ends if there is no other host."""
         actor.denials[host] = note
         self.sites.unplace([actor.id])
-        self._bear(actor, process.tries - 1, otherwise)  # nobody has tried to fork it
+        self._bear(actor, otherwise)
 
     def passes_over(self, host: str, why: str) -> str:
         """A host cannot take part: the user is told once. The reason, with its name."""

@@ -85,6 +85,7 @@ class Supervised:
     # It starts as soon as nothing runs that it owned, and there is a place for it; see
     # `spawning.Pending`.
     due: bool = False
+    lost: int = 0  # requests for its next process
     # Of hosts that have not taken its next process: why, by host, in their order.
     denials: dict[str, str] = field(default_factory=dict)
     member: Membership | None = None  # its place among a supervisor's children

@@ -387,9 +387,7 @@ class Sites:
 
     # -- processes -----------------------------------------------------------
 
-    def start(
-        self, actor: Supervised, life: Life, fds: Sequence[int], tries: int
-    ) -> Process:
+    def start(self, actor: Supervised, life: Life, fds: Sequence[int]) -> Process:
         """Have the next process of an actor started on its host.
 
         Raises:
@@ -400,9 +398,9 @@ class Sites:
         site, needs = self._placed[actor.id]
         site.preload(actor.request.preload)
         if isinstance(site, RemoteSite):
-            return site.start(life, fds, tries, holder=actor.id, needs=needs.amount)
+            return site.start(life, fds, holder=actor.id, needs=needs.amount)
         grant = self._take(actor.id, needs) or Grant({}, [])
-        return site.start(grant.give(life), fds, tries)
+        return site.start(grant.give(life), fds)
 
     def _has_moved(self, actor_id: int) -> bool:
         """Whether it is placed where it cannot start any more."""

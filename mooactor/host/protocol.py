@@ -88,13 +88,12 @@ class Open(Message):
 
 
 class Start(OfAProcess):
-    """Start a process of an actor, the `holder` of what it needs. `tries`: how often
-    this process was lost before. Answered by `Born`, `Lost`, `Failed` or `Denied`."""
+    """Start a process of an actor, the `holder` of what it needs. Answered by `Born`,
+    `Failed` or `Denied`."""
 
     life: Life
     holder: Id
     needs: Amount
-    tries: Id
     parcels: Parcels
 
 
@@ -168,14 +167,11 @@ class Born(OfAProcess):
     devices: Annotated[str, Meta(max_length=MOST_OF_DEVICES)] | None = None
 
 
-class Lost(OfAProcess):
-    """Nobody has forked it."""
-
-
 class Failed(OfAProcess):
-    """The host has no process for it."""
+    """The host has no process for it. `again`: it may have one if it is asked again."""
 
     note: Text
+    again: bool = False
 
 
 class Denied(OfAProcess):
@@ -226,7 +222,6 @@ TO_GUEST: Decoder[Any] = Decoder(
 TO_HOME: Decoder[Any] = Decoder(
     Opened,
     Born,
-    Lost,
     Failed,
     Denied,
     OverLine,

@@ -80,7 +80,6 @@ class RemoteProcess(msgspec.Struct, eq=False):
     """A process of another host."""
 
     line: RemoteLine
-    tries: int
     pid: int | None = None
     cores: list[int] = []
     cuda_visible_devices: str | None = None
@@ -124,7 +123,6 @@ class RemoteSite:
         self,
         life: Life,
         fds: Sequence[int],
-        tries: int = 0,
         *,
         holder: int,
         needs: Amount,
@@ -134,11 +132,11 @@ class RemoteSite:
             raise OSError(f"host {self.host} is gone")
         self._numbers += 1
         line = RemoteLine(self, self._numbers)
-        process = RemoteProcess(line, tries + 1)
+        process = RemoteProcess(line)
         self._processes[line.number] = process
         self._loop.watch_line(line, self._home)
         try:
-            self.post(Start(line.number, life, holder, needs, tries, []), fds)
+            self.post(Start(line.number, life, holder, needs, []), fds)
         except BaseException:  # its host has never heard of it, nor will its home
             self._let_go(process)
             raise

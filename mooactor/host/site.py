@@ -6,8 +6,8 @@ The home of a session, its one brain, has processes started, and asks no further
 to talk to. Invariants of both:
 
 * Of each process that was started the family hears `Born` with its pid, and later
-  `Dying` and `Exited`; or, without these, `Lost` (ask again) or `Failed` (the host
-  cannot). It hears nothing more of a process that it has disowned.
+  `Dying` and `Exited`; or, without these, `Failed`, and whether to ask again. It hears
+  nothing more of a process that it has disowned.
 * Everything that a process has said over its line comes before `Exited`.
 * `Exited` comes after its process group is killed, and its output is read.
 
@@ -16,9 +16,9 @@ the output pipes, and no pid. Messages may be posted already; they wait in the s
 With the zygote's ``born`` it has a pid and is the agent's child, or will be soon. If
 there is a spare process, the request goes to that, and ``born`` comes from it.
 
-* A process is lost if the one that was asked, the zygote or a spare one, dies first; it
-  is asked for `_MOST_TRIES` times at most. The zygote's end says nothing of what a
-  spare process becomes: two would live as the same actor.
+* A process is to be asked for again if the one that was asked, the zygote or a spare
+  one, dies first. The zygote's end says nothing of what a spare process becomes: two
+  would live as the same actor.
 * A spare process is used at most once. It is dropped when the zygote ends or is told to
   import more.
 * A disowned process is killed as soon as its pid is known.
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from mooactor.host.home import Home
     from mooactor.host.remote import RemoteProcess
 
-_MOST_TRIES = 3
+_MOST_ZYGOTES = 4  # one after the other that make no process
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[3].split(':'); "
     "from mooactor.host.zygote import main; main(int(sys.argv[1]), int(sys.argv[2]))"
@@ -100,7 +100,6 @@ class LocalProcess(msgspec.Struct, eq=False):
     stderr: int
     theirs: list[int] = []
     pid: int | None = None
-    tries: int = 0
     readers: tuple[LineReader, ...] = ()  # which have the outputs, once it is born
 
     @property
@@ -275,12 +274,11 @@ class Site:
         self,
         life: Life,
         fds: Sequence[int],
-        tries: int = 0,
         number: int | None = None,
     ) -> LocalProcess:
         """Have a process started. It gets duplicates of `fds`, which are of its
-        parcels; `tries` is how often it was lost before. `number`: that of another
-        home; all of one site have one of that home's, or none has.
+        parcels. `number`: that of another home; all of one site have one of that
+        home's, or none has.
 
         Raises:
           OSError: this host has no descriptor left for it, or no zygote.
@@ -288,7 +286,6 @@ class Site:
         if number is None:
             self._numbers = number = self._numbers + 1
         process = self._conceive(number, life, list(fds))
-        process.tries = tries + 1
         try:
             self._request(process)
         except BaseException:
@@ -395,23 +392,17 @@ class Site:
         told = protocol.Born(process.number, message.pid, process.cores, devices)
         self._news.happened(process, told)
 
-    def _fails(self, number: int, note: str) -> None:
+    def _fails(self, number: int, note: str, again: bool = False) -> None:
         process = self._processes.get(number)
         if process is not None and process.pid is None:
             self._let_go(process)
-            self._news.happened(process, protocol.Failed(number, readable(note)))
+            told = protocol.Failed(number, readable(note), again)
+            self._news.happened(process, told)
 
     def _end_of(self, numbers: Iterable[int], why: str) -> None:
         """Those of them that are unborn now will not be born."""
         for number in numbers:
-            process = self._processes.get(number)
-            if process is None or process.pid is not None:
-                continue
-            if process.tries >= _MOST_TRIES:
-                self._fails(number, why)
-            else:
-                self._let_go(process)
-                self._news.happened(process, protocol.Lost(number))
+            self._fails(number, why, again=True)
 
     def line_closed(self, line: Line) -> None:
         """The zygote is dead, and so is every process in between of its making; or one
@@ -429,7 +420,7 @@ class Site:
             return
         why = self._report()
         self._deaths += 1
-        if self._deaths <= _MOST_TRIES:
+        if self._deaths < _MOST_ZYGOTES:
             self._exec_again()
         # The fate of a spare process is told by its own line, or by the end of that.
         self._end_of(set(self._unborn()) - set(self._becoming.values()), why)

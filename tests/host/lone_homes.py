@@ -111,8 +111,8 @@ class OwnLine(FarLine):
 class Own:
     """A process of this host, in the place of `site.LocalProcess`."""
 
-    def __init__(self, pid: int, tries: int) -> None:
-        self.pid, self.tries, self.line = pid, tries, OwnLine(pid)
+    def __init__(self, pid: int) -> None:
+        self.pid, self.line = pid, OwnLine(pid)
         self.cores: list[int] = []
         self.cuda_visible_devices = None
 
@@ -131,9 +131,9 @@ class Here:
     def preload(self, modules: list[str]) -> None:
         pass
 
-    def start(self, life: Life, fds: Any, tries: int = 0) -> Any:
+    def start(self, life: Life, fds: Any) -> Any:
         self._pids += 1
-        return Own(self._pids, tries + 1)
+        return Own(self._pids)
 
     def kill(self, process: Any) -> None:
         self.killed.append(process)

@@ -83,7 +83,7 @@ class Home:
     def starts(self, actor: int, needs: Amount) -> None:
         self._numbers += 1
         life = Life(actor << 16, 0, "A", {}, 1, b"", b"", 1, Network())
-        self.says(Start(self._numbers, life, actor, needs, 0, []))
+        self.says(Start(self._numbers, life, actor, needs, []))
         if needs and not self.heard(Denied, self._numbers):
             self.has.setdefault(actor, needs)
 
@@ -126,7 +126,7 @@ class NoSite:
     def get(self, number: int) -> None:
         return None
 
-    def start(self, life: Any, fds: Any, tries: int, number: int) -> Process:
+    def start(self, life: Any, fds: Any, number: int) -> Process:
         ours, theirs = socket.socketpair()
         process = Process(Lifeline(ours), number)
         self._ends.append((process, Lifeline(theirs)))

@@ -70,7 +70,8 @@ class Silent:
 class World(Site):
     """A site, its family, and in the place of processes this one."""
 
-    def __init__(self, loop: EventLoop) -> None:
+    def __init__(self, loop: EventLoop, rng: random.Random) -> None:
+        self.rng = rng
         silent = cast(Any, Silent())
         super().__init__("here", loop, silent, silent)
         self.family = cast(Any, self)
@@ -91,11 +92,12 @@ class World(Site):
     def happened(self, process: LocalProcess, message: Message) -> None:
         if isinstance(message, protocol.Born):
             self.known.append(process.life.actor_id)
-        elif isinstance(message, protocol.Lost):
-            self.start(process.life, [], process.tries)
         else:
             assert isinstance(message, protocol.Failed)
-            self.refused.append(process.life.actor_id)
+            if message.again and self.rng.random() < 0.9:
+                self.start(process.life, [])
+            else:
+                self.refused.append(process.life.actor_id)
 
     def offer(self) -> None:
         """The zygote has forked a spare process."""
@@ -104,8 +106,9 @@ class World(Site):
         with ours, suppress(LifelineClosed):
             self.zygote.line.send(Spare(self.prepared), [ours.fileno()])
 
-    def step(self, rng: random.Random) -> None:
+    def step(self) -> None:
         """Anything that may happen next."""
+        rng = self.rng
         acts = ["ask", "offer", "fork", "spare", "die", "import"]
         match rng.choices(acts, [3, 3, 2, 3, 1, 1])[0]:
             case "ask":
@@ -143,9 +146,9 @@ def test_each_request_ends_as_one_process_whoever_dies() -> None:
     before = resources()
     for seed in range(SEED, SEED + 100):
         rng, loop = random.Random(seed), EventLoop()
-        world = World(loop)
+        world = World(loop, rng)
         for _ in range(60):
-            world.step(rng)
+            world.step()
             while rng.random() < 0.5:
                 loop.serve(time.monotonic())
         world.settle(loop)

@@ -190,7 +190,7 @@ class Guest:
         number, needs = message.number, message.needs
         if self._process(message) is not None:
             raise Refused(f"there is a process {number} already")
-        holder = (self.mark, message.holder)
+        holder = (self.mark, message.life.actor_id)
         why = self._daemon.no_room()
         if why is not None:
             self._post(Denied(number, why))

@@ -398,7 +398,7 @@ class Sites:
         site, needs = self._placed[actor.id]
         site.preload(actor.request.preload)
         if isinstance(site, RemoteSite):
-            return site.start(life, fds, holder=actor.id, needs=needs.amount)
+            return site.start(life, fds, needs.amount)
         grant = self._take(actor.id, needs) or Grant({}, [])
         return site.start(grant.give(life), fds)
 

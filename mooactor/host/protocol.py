@@ -88,11 +88,10 @@ class Open(Message):
 
 
 class Start(OfAProcess):
-    """Start a process of an actor, the `holder` of what it needs. Answered by `Born`,
-    `Failed` or `Denied`."""
+    """Start a process of an actor, which has what it needs reserved. Answered by
+    `Born`, `Failed` or `Denied`."""
 
     life: Life
-    holder: Id
     needs: Amount
     parcels: Parcels
 

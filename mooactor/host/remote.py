@@ -123,8 +123,6 @@ class RemoteSite:
         self,
         life: Life,
         fds: Sequence[int],
-        *,
-        holder: int,
         needs: Amount,
     ) -> RemoteProcess:
         """As a `Site` does; TypeError: it is larger than a message may be."""
@@ -136,7 +134,7 @@ class RemoteSite:
         self._processes[line.number] = process
         self._loop.watch_line(line, self._home)
         try:
-            self.post(Start(line.number, life, holder, needs, []), fds)
+            self.post(Start(line.number, life, needs, []), fds)
         except BaseException:  # its host has never heard of it, nor will its home
             self._let_go(process)
             raise

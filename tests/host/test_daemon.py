@@ -83,13 +83,13 @@ class Home:
     def starts(self, actor: int, needs: Amount) -> None:
         self._numbers += 1
         life = Life(actor << 16, 0, "A", {}, 1, b"", b"", 1, Network())
-        self.says(Start(self._numbers, life, actor, needs, []))
+        self.says(Start(self._numbers, life, needs, []))
         if needs and not self.heard(Denied, self._numbers):
             self.has.setdefault(actor, needs)
 
     def leaves(self, actor: int) -> None:
         self.has.pop(actor, None)
-        self.says(Leave(actor))
+        self.says(Leave(actor << 16))
 
     def is_lost(self) -> None:
         if self.is_open:

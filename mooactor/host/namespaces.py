@@ -85,9 +85,8 @@ _OTHER_CHANNEL = "this session opens a channel itself"
 _AGAIN_S = 1.0  # after a lost channel, if the broker still knows that session
 # An actor that nobody knows may be one whose spawn is still unread on a line.
 _UNREAD_S = 0.02
-_MOST = 1 << 14  # actors of another session that are kept; the oldest go
+_MOST = 1 << 14  # names of one session
 _MOST_LINES = 1 << 14  # more than one session can have processes
-_SOME_ACTOR = "an actor of another session"  # instead of a label
 
 
 class Namespace:
@@ -234,7 +233,6 @@ class Namespace:
         def end(neighbor: Neighbor | None, value: Any) -> None:
             if neighbor is not None:
                 self._known[actor_id] = neighbor
-                neighbor.has(actor_id)
             for action in self._seeking.pop(actor_id):
                 action(neighbor)
 
@@ -359,7 +357,6 @@ class Neighbor:
         self._end: ExitRecord | None = None  # of its actors, once it has said so
         self._held: list[Poll] = []  # until it has told its names
         self._names: set[str] = set()
-        self._labels: dict[int, str] = {}  # of its actors that are known here, by id
         self._askers: dict[Line, Asker] = {}
         self._lines: dict[int, Line] = {}
         self._numbers = 0
@@ -472,12 +469,6 @@ class Neighbor:
         else:
             self._held.append(question)
 
-    def has(self, actor_id: int) -> None:
-        """It has answered that this actor is its own."""
-        self._labels.setdefault(actor_id, _SOME_ACTOR)
-        if len(self._labels) > _MOST:
-            del self._labels[next(iter(self._labels))]
-
     def request(self, line: Line, request: Served) -> None:
         """Hand on a request of the process at the end of `line`."""
         asker = self._askers.get(line)
@@ -485,7 +476,7 @@ class Neighbor:
             self._numbers += 1
             asker = self._askers[line] = Asker(self._numbers)
             self._lines[asker.number] = line
-        asker.note(request, self._labels.get(actor_of(request.id), _SOME_ACTOR))
+        asker.note(request)
         self._post(Ask(asker.number, encode(request)))
 
     def line_closed(self, line: Line) -> None:
@@ -496,15 +487,11 @@ class Neighbor:
             self._post(LineClosed(asker.number))
 
     def _named(self, message: Named) -> None:
-        name, actor_id, label = message.name, message.id, message.label[:1000]
-        self._names.add(name)
+        self._names.add(message.name)
         if len(self._names) > _MOST:
             raise ValueError(f"it has told more than {_MOST} names")
-        self._labels.pop(actor_id, None)
-        self.has(actor_id)
-        self._labels[actor_id] = label
-        whose = f"{label} of another session"
-        self._home.names.put_elsewhere(self, name, whose, message.handle)
+        whose = f"{message.label[:1000]} of another session"
+        self._home.names.put_elsewhere(self, message.name, whose, message.handle)
 
     def _names_told(self) -> None:
         self.told, self.awaited = True, False
@@ -530,7 +517,7 @@ class Neighbor:
         if actor is None:
             self._post(Freed(name))
         else:
-            self._post(Named(name, actor.id, actor.label, actor.handle))
+            self._post(Named(name, actor.label, actor.handle))
 
     def _serve(self, message: Poll | Ask | LineClosed) -> None:
         if isinstance(message, Ask):
@@ -598,15 +585,15 @@ class Asker:
     # By number of a monitor: the label and the incarnation of its last event.
     _monitors: dict[int, tuple[str, int]] = field(default_factory=dict)
 
-    def note(self, request: Request, label: str = _SOME_ACTOR) -> None:
-        """It asks for something of the actor of that label."""
+    def note(self, request: Request) -> None:
+        """It asks for something of an actor."""
         if isinstance(request, Watch):
             incarnation = request.incarnation & 0xFFFF
             self._watched.setdefault(actor_of(request.id), incarnation)
         elif isinstance(request, Locate):
             self._sought.add(request.id)
         elif isinstance(request, Monitor):
-            self._monitors[request.monitor] = (label, 0)
+            self._monitors[request.monitor] = ("an actor of another session", 0)
         elif isinstance(request, Unmonitor):
             self._monitors.pop(request.monitor, None)
         if request.rid is not None:

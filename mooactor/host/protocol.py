@@ -266,7 +266,6 @@ class LineClosed(Message):
 
 class Named(Message):
     name: _ActorName
-    id: Id
     label: Text
     handle: Handle
 

@@ -121,19 +121,13 @@ class LineReader:
 
     def finish(self) -> None:
         """Hand on the rest, without waiting, and close."""
-        for lines in self.rest():
-            self._emit(lines)
-
-    def rest(self) -> list[list[bytes]]:
-        """Read what is in the pipe, without waiting, and close. Its lines, as they
-        would go to `emit`."""
-        found: list[list[bytes]] = []
         self._over = True
         data = _whole(self.fd)
         os.close(self.fd)
-        for at in range(0, len(data), _PIECE):
-            found += self._lines(data[at : at + _PIECE])
-        return [*found, *self._lines(b"")]
+        pieces = [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
+        for piece in (*pieces, b""):
+            for lines in self._lines(piece):
+                self._emit(lines)
 
     def _lines(self, data: bytes) -> Iterator[list[bytes]]:
         """The lines that are complete with `data`, or without any more."""

@@ -36,6 +36,7 @@ from msgspec.structs import replace
 
 from mooactor.control import incarnations
 from mooactor.control.channel import Channel
+from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Malformed, Message, Unsendable, readable
 from mooactor.host import remote
 from mooactor.host.eventloop import EventLoop, Line
@@ -280,7 +281,7 @@ class Guest:
         if process is None or self.closed:
             return
         try:
-            self._lines.said(line, process.number, data, fds)
+            self._lines.said(process.line, process.number, data, fds)
         except (Unsendable, OSError):  # too large for a message of ours, or no parcel
             self._loop.close_line(line)
 
@@ -412,11 +413,11 @@ class LineRelay:
     def __init__(self, loop: EventLoop, channel: Channel) -> None:
         self._loop = loop
         self._channel = channel
-        self._paused: dict[Line, None] = {}
+        self._paused: dict[Lifeline, None] = {}
         self._due = False  # it looks again
 
     def said(
-        self, line: Line, number: int, data: bytes, fds: Sequence[int] = ()
+        self, line: Lifeline, number: int, data: bytes, fds: Sequence[int] = ()
     ) -> None:
         """Post what the process of that number has said. The contents of `fds` become
         its parcels, which are no copies; the descriptors stay the caller's.

@@ -47,8 +47,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Incarnation, Name, Text
-from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.eventloop import EventLoop
 from mooactor.process.protocol import Configure, Log
 
 if TYPE_CHECKING:
@@ -429,7 +430,7 @@ def prefix_of(label: str, pid: int, host: str = "") -> bytes:
 class Logs:
     """The home's part in it."""
 
-    def __init__(self, loop: EventLoop, driver: Line) -> None:
+    def __init__(self, loop: EventLoop, driver: Lifeline) -> None:
         self._loop = loop
         self._driver = driver
         self._config: Configure | None = None

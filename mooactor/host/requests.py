@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict, replace
 
 from mooactor.control.keys import actor_of
+from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Head, Malformed, head_of, readable
 from mooactor.errors import MooError
 from mooactor.host.eventloop import Line
@@ -253,7 +254,7 @@ class Requests:
             raise Refused("nobody waits for it")
         share = line if request.share is None else request.share
         number = self._home.masters.number_of(request.group, here, share)
-        if line.polled:
+        if isinstance(line, Lifeline):
             memory = self._home.groups.get(number)
             self._home.loop.post(line, Reply(request.rid, True), memory)
         else:  # its own agent has it

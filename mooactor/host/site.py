@@ -170,7 +170,7 @@ class Site:
         self._prepares = 0  # how often a zygote was told to import something
         self._line: Lifeline | None = None  # to the zygote
         self._spare: Lifeline | None = None  # to a process that waits to be an actor
-        self._becoming: dict[Line, int] = {}  # to one that becomes that child
+        self._becoming: dict[Lifeline, int] = {}  # to one that becomes that child
         self._pid: int | None = None  # of the zygote
         self._status: int | None = None  # of the zygote, once it is reaped
         self._deaths = 0  # of zygotes, since one made a process
@@ -407,6 +407,7 @@ class Site:
     def line_closed(self, line: Line) -> None:
         """The zygote is dead, and so is every process in between of its making; or one
         that was to become an actor has, or is dead."""
+        assert isinstance(line, Lifeline)
         line.close()
         if line is self._spare:
             self._spare = None

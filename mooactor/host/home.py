@@ -105,7 +105,7 @@ class Home:
         # Other sessions of the namespace; set if this one has a namespace.
         self.namespace: Namespace | None = None
         self.requests = Requests(self)
-        loop.watch_line(driver, self.requests)
+        loop.watch_line(driver, self)
         loop.watch(driver_process, partial(self._driver_died, driver_process))
 
     def configure(self, config: Configure) -> None:
@@ -328,7 +328,7 @@ class Home:
     # -- news of sites -----------------------------------------------------
 
     def handle(self, line: Line, data: bytes, fds: list[int]) -> None:
-        """An actor's process has said something."""
+        """The driver, or a process of an actor, has said something."""
         self.requests.handle(line, data, fds)
 
     def happened(self, process: Process, message: OfAProcess) -> None:

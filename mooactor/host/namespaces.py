@@ -558,7 +558,7 @@ class Neighbor:
             if len(self._served) >= _MOST_LINES:
                 raise Refused(f"no session has more than {_MOST_LINES} processes")
             line = self._served[number] = ServedLine(channel, number)
-            self._loop.watch_line(line, self._home.requests)
+            self._loop.watch_line(line, self._home)
         self._home.requests.serve(line, request)
 
     def _close_line(self, number: int) -> None:

@@ -72,7 +72,7 @@ Operation = Callable[..., None]
 
 
 class Requests:
-    """Listens to lifelines and carries out their requests."""
+    """Carries out the requests of lifelines."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -144,11 +144,6 @@ class Requests:
         config = self._home.config
         is_driver = config is not None and process_id == config.process_id
         return not is_driver and self._home.actor_of(process_id) is None
-
-    def line_closed(self, line: Line) -> None:
-        """A process has closed its end."""
-        self._put_off = [entry for entry in self._put_off if entry[1] is not line]
-        self._home.line_closed(line)
 
     def forget(self, line: Line) -> None:
         """A process is gone: what it has not spawned by now will not be."""

@@ -39,7 +39,7 @@ class Serving:
     def __init__(self, name: str) -> None:
         self.loop = EventLoop()
         self._name = name
-        self._terminal = Terminal(2, _LOG_BYTES)
+        self._terminal = Terminal(2, self.loop, _LOG_BYTES)
         self._stopping = False
         self._end_waking = self.loop.wake_on_signals()
         self._before = [signal.signal(s, lambda *_: self.stop()) for s in _SIGNALS]
@@ -79,8 +79,6 @@ class Serving:
         while not self._stopping:
             self.loop.serve(due())
             look()
-            if self._terminal.waiting:
-                self._terminal.flush()
         self.loop.unwatch(node.fileno())
 
     def close(self) -> None:

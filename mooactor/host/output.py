@@ -19,7 +19,7 @@ program. Invariants of `Terminal`:
 * Writing never blocks. A pipe or terminal is opened once more, for a non-blocking
   description of the agent's own: the flag on the driver's would be the driver's, too.
 * The bytes that wait to be written are bounded. Past half of the bound the terminal is
-  `full`, and further lines should wait. Lines that are added all the same (the last
+  full, and further lines should wait. Lines that are added all the same (the last
   words of an actor) displace the oldest lines in the end.
 * Lines are written whole or dropped whole, in order.
 * That a file takes no more, such as one on a full disk, is told once. A reader that has
@@ -263,17 +263,21 @@ def _whole(pipe: int) -> bytes:
 _PIPE_BUF = 4096  # bytes that a pipe takes as a whole or not at all
 _BOUND = 1 << 21
 _STALLED_S = 1.0
+_WRITE_AGAIN_S = 0.05
 
 
 class Terminal:
-    """One of the two. `flush` when `fd` may be writable again."""
+    """One of the two. The loop writes what it does not take at once."""
 
     def __init__(
         self,
         fd: int,
+        loop: EventLoop,
         bound: int = _BOUND,
         on_failure: Callable[[str], None] = lambda why: None,
     ) -> None:
+        self._loop = loop
+        self._expecting = False  # to be told, or to try again, when it takes more
         self._bound = bound
         self._on_failure = on_failure
         self._failed = False
@@ -289,16 +293,15 @@ class Terminal:
         """Whether it has not taken all lines yet."""
         return bool(self._piece or self._lines or self._dropped)
 
-    @property
-    def full(self) -> bool:
-        """Whether more than half of the bound waits to be written."""
-        return self._size > self._bound // 2
+    def has_room(self) -> bool:
+        """Whether less than half of the bound waits to be written."""
+        return self._size <= self._bound // 2
 
-    @property
-    def stalled(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether it is full and has taken nothing for so long that nobody should wait
         for it."""
-        return self.full and time.monotonic() >= self._moved + _STALLED_S
+        quiet_s = time.monotonic() - self._moved
+        return not self.has_room() and quiet_s >= _STALLED_S
 
     def add(self, *lines: bytes) -> None:
         """Write lines, each of which ends with a newline, as soon as that is
@@ -310,6 +313,22 @@ class Terminal:
                 self.flush()
             self._add(line)
         self.flush()
+        self._expect()
+
+    def _expect(self) -> None:
+        if self.waiting and not self._expecting:
+            self._expecting = True
+            self._loop.watch_room(self.fd, self._on_room)
+
+    def _on_room(self) -> None:
+        self._loop.unwatch(self.fd)
+        self._expecting = False
+        if self.flush():
+            self._expect()
+        elif self.waiting:
+            # The room that was reported is gone: do not try again at once.
+            self._expecting = True
+            self._loop.later(_WRITE_AGAIN_S, self._on_room)
 
     def _add(self, line: bytes) -> None:
         self._lines.append(line)
@@ -415,7 +434,6 @@ def writer(fd: int) -> tuple[int, Callable[[bytes], int]]:
 # -- to the driver -----------------------------------------------------------------
 
 _MOST_LOGS = 1 << 24  # bytes for a driver that shows them itself
-_WRITE_AGAIN_S = 0.05
 _DRAIN_S = 0.5  # without any progress
 _DRAIN_MOST_S = 1.5
 
@@ -434,8 +452,12 @@ class Logs:
         self._loop = loop
         self._driver = driver
         self._config: Configure | None = None
-        stdout = Terminal(1, on_failure=self._stdout_failed)
-        self._streams = {1: _Stream(loop, stdout), 2: _Stream(loop, Terminal(2))}
+        stdout = Terminal(1, loop, on_failure=self._stdout_failed)
+        self._terminals = {1: stdout, 2: Terminal(2, loop)}
+        self._pipes = {
+            number: Pipes(loop, one.has_room, one.is_stalled)
+            for number, one in self._terminals.items()
+        }
         self._dropped = 0  # lines for the lifeline
         #: Hears of all lines, before they are shown.
         self.history: Callable[[int, Printer, list[bytes]], None] | None = None
@@ -449,13 +471,13 @@ class Logs:
         (2)."""
         emit = partial(self.emit, number, printer)
         reader = LineReader(fd, emit, self._loop.later)
-        self._streams[number].pipes.watch(reader)
+        self._pipes[number].watch(reader)
         return reader
 
     def end(self, reader: LineReader) -> None:
         """Its writer is dead: read the rest, and close."""
-        for stream in self._streams.values():
-            stream.pipes.unwatch(reader)
+        for pipes in self._pipes.values():
+            pipes.unwatch(reader)
         reader.finish()
 
     def emit(self, number: int, printer: Printer, lines: list[bytes]) -> None:
@@ -470,7 +492,7 @@ class Logs:
             for line in lines:
                 self._send(number, (prefix + line).decode(errors="replace"))
         else:
-            self._streams[number].add([prefix + line + b"\n" for line in lines])
+            self._terminals[number].add(*(prefix + line + b"\n" for line in lines))
 
     # -- by the lifeline ---------------------------------------------------
 
@@ -491,56 +513,26 @@ class Logs:
 
     def _stdout_failed(self, why: str) -> None:
         text = f"mooactor: standard output cannot be written ({why}): lines of actors"
-        self._streams[2].add([f"{text} are lost\n".encode()])
+        self._terminals[2].add(f"{text} are lost\n".encode())
 
     # -- the agent's own words ---------------------------------------------
 
     def stderr(self) -> io.TextIOBase:
         """A file for the agent's own messages, which must not block it either."""
-        return _Words(lambda line: self._streams[2].add([line]))
+        return _Words(self._terminals[2].add)
 
     # -- the end -----------------------------------------------------------
 
     def close(self) -> None:
         """Write as much as the terminals still take; the rest is lost."""
         until, count = time.monotonic() + _DRAIN_MOST_S, 0
-        for stream in self._streams.values():
-            stream.terminal.drain(_DRAIN_S, until)
-            count += stream.terminal.give_up()
+        for terminal in self._terminals.values():
+            terminal.drain(_DRAIN_S, until)
+            count += terminal.give_up()
         if count:
             # The other one may be read.
-            for stream in self._streams.values():
-                stream.terminal.add(lost(count))
-
-
-class _Stream:
-    """One terminal, and the pipes whose lines go there."""
-
-    def __init__(self, loop: EventLoop, terminal: Terminal) -> None:
-        self.terminal = terminal
-        self._loop = loop
-        self.pipes = Pipes(loop, lambda: not terminal.full, lambda: terminal.stalled)
-        self._expecting = False  # to be told, or to try again, when it takes more
-
-    def add(self, lines: list[bytes]) -> None:
-        self.terminal.add(*lines)
-        self._expect()
-
-    def _expect(self) -> None:
-        if self.terminal.waiting and not self._expecting:
-            self._expecting = True
-            self._loop.watch_room(self.terminal.fd, self._on_room)
-
-    def _on_room(self) -> None:
-        self._loop.unwatch(self.terminal.fd)
-        self._expecting = False
-        some = self.terminal.flush()
-        if some:
-            self._expect()
-        elif self.terminal.waiting:
-            # The room that was reported is gone: do not try again at once.
-            self._expecting = True
-            self._loop.later(_WRITE_AGAIN_S, self._on_room)
+            for terminal in self._terminals.values():
+                terminal.add(lost(count))
 
 
 class _Words(io.TextIOBase):

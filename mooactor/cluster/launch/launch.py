@@ -284,7 +284,6 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Slurm's --signal=USR1@90.
 _NOTICES = (signal.SIGUSR1, signal.SIGUSR2)
 _FAILED = 2  # the exit code of a launch that never ran the program
-_LOOK_S = 0.1  # between two attempts to write what stderr did not take
 
 
 # Said by a host that never joins: it has another version of the wire, or a name in use.
@@ -478,7 +477,7 @@ class Supervisor:
         self.main: Program | None = None  # the launch lives as long as it does
         self._grace_s, self._passes_on = grace_s, True
         self._programs: list[Program] = []  # all that were ever started
-        self._terminal = Terminal(2)
+        self._terminal = Terminal(2, self.loop)
         self._arrived: list[int] = []  # signals that were not acted on
         self._events: list[int] = []  # a number for each that ends the launch
         self._first_at: float | None = None  # of these
@@ -559,13 +558,10 @@ class Supervisor:
         return program.code
 
     def _serve(self, latest: float | None, every_s: float | None = None) -> None:
-        if self._terminal.waiting:
-            every_s = _LOOK_S
         if every_s is not None:
             soon = time.monotonic() + every_s
             latest = soon if latest is None else min(latest, soon)
         self.loop.serve(latest)
-        self._terminal.flush()
 
     def _act_on_signals(self) -> None:
         while self._arrived:

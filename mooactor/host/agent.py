@@ -52,7 +52,7 @@ class Agent:
         self._loop = loop
         self.logs = Logs(loop, driver)
         self._reaper = Reaper(loop)
-        here = Site(host_name(), loop, self._reaper, self.logs)
+        here = Site(host_name(), loop, self._reaper, self.logs.begin)
         here.adopt_zygote(zygote)
         self._sites = Sites(here, Resources.of_this_host(binds=False))
         self.home = Home(driver, driver_process, loop, self._sites, self.logs)

@@ -170,7 +170,7 @@ class Guest:
             self.host,
             self._loop,
             self._daemon.reaper,
-            self._output,
+            self._output.begin,
             where=self.host,
             python=python,
             cwd=place.cwd,
@@ -383,10 +383,8 @@ class OutputRelay:
         self._under_way: deque[tuple[int, int]] = deque()
 
     def begin(self, number: int, fd: int, printer: Printer) -> LineReader:
-        emit = partial(self._post, number, printer)
-        reader = LineReader(fd, emit, self._loop.later)
-        self._pipes.watch(reader)
-        return reader
+        """See `output.Output`."""
+        return self._pipes.begin(fd, partial(self._post, number, printer))
 
     def _post(self, number: int, printer: Printer, lines: list[bytes]) -> None:
         text = b"\n".join(lines)
@@ -400,11 +398,6 @@ class OutputRelay:
         while self._under_way and self._under_way[0][0] <= handled:
             self._printed -= self._under_way.popleft()[1]
         return self._printed < _MOST_PRINTED
-
-    def end(self, reader: LineReader) -> None:
-        """As `logs.Logs` has it."""
-        self._pipes.unwatch(reader)
-        reader.finish()
 
 
 class LineRelay:

@@ -42,7 +42,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -51,9 +51,6 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Incarnation, Name, Text
 from mooactor.host.eventloop import EventLoop
 from mooactor.process.protocol import Configure, Log
-
-if TYPE_CHECKING:
-    from mooactor.host.guest import OutputRelay
 
 TAIL_LINES = 20
 _MOST_OF_A_TAIL = 1 << 11  # bytes of each of them: its end
@@ -68,8 +65,8 @@ _LAST_PID = 1 << 22  # PID_MAX_LIMIT
 Pid = Annotated[int, Meta(ge=1, le=_LAST_PID)]
 
 Emit: TypeAlias = "Callable[[list[bytes]], None]"
-#: Where the output of a site's processes goes.
-Output: TypeAlias = "Logs | OutputRelay"
+#: Relays a process's stdout (1) or stderr (2), the descriptor, from here on.
+Output: TypeAlias = "Callable[[int, int, Printer], LineReader]"
 
 
 class Printer(msgspec.Struct, frozen=True):
@@ -101,6 +98,7 @@ class LineReader:
         """`later`: calls an action after some seconds; None: whole lines only, as they
         are."""
         self.fd = fd
+        self.pipes: Pipes | None = None  # it is one of these
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._emit = emit
         self._partial = b""
@@ -122,6 +120,8 @@ class LineReader:
 
     def finish(self) -> None:
         """Hand on the rest, without waiting, and close."""
+        if self.pipes is not None:
+            self.pipes.unwatch(self)
         self._over = True
         data = _whole(self.fd)
         os.close(self.fd)
@@ -192,12 +192,18 @@ class Pipes:
         self._held_up: dict[LineReader, None] = {}  # in that order
         self._due = False  # `look` is
 
-    def watch(self, reader: LineReader) -> None:
-        """Read it from here on."""
+    def begin(self, fd: int, emit: Emit) -> LineReader:
+        """Read from here on, until the reader finishes."""
+        reader = LineReader(fd, emit, self._loop.later)
+        reader.pipes = self
+        self._watch(reader)
+        return reader
+
+    def _watch(self, reader: LineReader) -> None:
         self._loop.watch(reader.fd, partial(self._read, reader))
 
     def unwatch(self, reader: LineReader) -> None:
-        """Not any more; nothing happens if it is none of these."""
+        """Not any more."""
         self._held_up.pop(reader, None)
         self._loop.unwatch(reader.fd)
 
@@ -219,7 +225,7 @@ class Pipes:
         for reader in list(islice(self._held_up, _AT_ONCE)):
             if self._has_room():
                 del self._held_up[reader]
-                self.watch(reader)
+                self._watch(reader)
             elif self._is_stalled():
                 del self._held_up[reader]
                 if reader.read():
@@ -467,18 +473,8 @@ class Logs:
         self._config = config
 
     def begin(self, number: int, fd: int, printer: Printer) -> LineReader:
-        """Relay the output of `fd` from here on, a process's stdout (1) or stderr
-        (2)."""
-        emit = partial(self.emit, number, printer)
-        reader = LineReader(fd, emit, self._loop.later)
-        self._pipes[number].watch(reader)
-        return reader
-
-    def end(self, reader: LineReader) -> None:
-        """Its writer is dead: read the rest, and close."""
-        for pipes in self._pipes.values():
-            pipes.unwatch(reader)
-        reader.finish()
+        """See `Output`."""
+        return self._pipes[number].begin(fd, partial(self.emit, number, printer))
 
     def emit(self, number: int, printer: Printer, lines: list[bytes]) -> None:
         """Show lines of an actor's."""

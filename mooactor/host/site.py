@@ -43,7 +43,6 @@ import signal
 import socket
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -345,7 +344,7 @@ class Site:
         self._loop.close_line(process.line)
         process.close()
         for reader in process.readers:
-            self._output.end(reader)
+            reader.finish()
 
     def _unborn(self) -> dict[int, LocalProcess]:
         return {n: one for n, one in self._processes.items() if one.pid is None}
@@ -384,8 +383,10 @@ class Site:
         life = process.life
         about = (f"{life.actor_id:016x}", life.incarnation, self._where)
         printer = Printer(life.label, message.pid, *about)
-        begin = partial(self._output.begin, printer=printer)
-        process.readers = (begin(1, process.stdout), begin(2, process.stderr))
+        process.readers = (
+            self._output(1, process.stdout, printer),
+            self._output(2, process.stderr, printer),
+        )
         devices = process.cuda_visible_devices
         if devices is not None:  # anything, if the user has set it
             devices = readable(devices, protocol.MOST_OF_DEVICES)

@@ -66,7 +66,7 @@ class Host:
     def end(self, printer: Process) -> None:
         """It dies, with one more writer to its pipe that lives on."""
         printer.alive = False
-        self.output.end(printer.reader)
+        printer.reader.finish()
         assert self.of(printer) == printer.lines()
 
     def of(self, printer: Process) -> list[bytes]:
@@ -141,7 +141,7 @@ def test_every_message_is_one_that_the_home_takes(host: Host) -> None:
             host.round()
             host.channel.send()
     one.alive = False
-    host.output.end(one.reader)  # an open line is cut after 64 KiB
+    one.reader.finish()  # an open line is cut after 64 KiB
     for message in host.channel.messages:
         assert message.lines.count(b"\n") < MOST_LINES
         assert len(message.lines) <= MOST_OF_LINES

@@ -60,11 +60,8 @@ class Silent:
 
     def add(self, site: Site) -> None: ...
     def remove(self, site: Site) -> None: ...
-    def begin(self, number: int, fd: int, printer: Printer) -> LineReader:
+    def __call__(self, number: int, fd: int, printer: Printer) -> LineReader:
         return LineReader(fd, lambda lines: None)
-
-    def end(self, reader: LineReader) -> None:
-        reader.finish()
 
 
 class World(Site):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
+from mooactor.learner.work import TakenOut, Work
 
 torch = pytest.importorskip("torch")
 accumulator = pytest.importorskip("mooactor.learner.accumulator")
@@ -131,13 +132,28 @@ class Learner:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             for step in self.accumulator:
-                pids = {member.pid for member in self.group.members()}
-                as_wanted = pids.issuperset(present) and pids.isdisjoint(gone)
-                fetching = self.accumulator.stats()["fetching"]
-                if step.version >= version and as_wanted and not fetching:
+                if step.version >= version and self._are_there(present, gone):
                     break
                 self.contribute(step, 4)
         return [str(warning.message) for warning in said]
+
+    async def train_to_asyncio(self, version: int, present: Sequence[int]) -> None:
+        async for step in self.accumulator:
+            if step.version >= version and self._are_there(present):
+                break
+            self.contribute(step, 4)
+
+    def train_to_polling(self, version: int, present: Sequence[int]) -> None:
+        while (step := self.accumulator.poll()) is None or (
+            step.version < version or not self._are_there(present)
+        ):
+            if step is not None:
+                self.contribute(step, 4)
+
+    def _are_there(self, present: Sequence[int], gone: Sequence[int] = ()) -> bool:
+        pids = {member.pid for member in self.group.members()}
+        as_wanted = pids.issuperset(present) and pids.isdisjoint(gone)
+        return as_wanted and not self.accumulator.stats()["fetching"]
 
     def has(self, version: int) -> None:
         """As if a checkpoint had been loaded: parameters of this value."""
@@ -149,6 +165,17 @@ class Learner:
         """Killed when a method of its accumulator is called."""
         pid = os.getpid()
         setattr(self.accumulator, name, lambda *_: os.kill(pid, signal.SIGKILL))
+
+    def is_taken_out(self) -> None:
+        """Its next wait ends as if its host were out of the group."""
+        conclude = Work._conclude
+        accumulator._AWAY_S = 0.0
+
+        def be_out(work: Any, outcome: Any) -> None:
+            Work._conclude = conclude  # type: ignore[method-assign]
+            raise TakenOut("this host was taken out of the group")
+
+        Work._conclude = be_out  # type: ignore[method-assign]
 
     def loses_a_snapshot(self) -> None:
         wait = accumulator._Arrival.wait
@@ -357,6 +384,23 @@ def test_a_snapshot_that_is_lost_on_its_way_is_asked_for_again(
     both.call(Learner.train_to, 12).get()
     (values, _, _), (others, stats, _) = both.call(Learner.state).get()
     assert values == others and stats["received"] == 1
+
+
+@pytest.mark.parametrize("how", ["train_to", "train_to_asyncio", "train_to_polling"])
+def test_a_member_that_was_taken_out_comes_back_as_a_newcomer(
+    learners: Any, how: str
+) -> None:
+    three = learners(3, least=1, batch=8)
+    pids = three.call(Learner.pid).get()
+    three[0].is_taken_out()
+    going = [getattr(one, how).remote(40, pids) for one in three]
+    moo.get(going, timeout=60)
+    states = three.call(Learner.state).get()
+    assert all(values == states[0][0] for values, _, _ in states)
+    (version,) = {stats["version"] for _, stats, _ in states}
+    assert version >= 40
+    assert all(own == {"updates": version} for _, _, own in states)
+    assert states[0][1]["received"] == 1  # and none when it was rank 0
 
 
 def test_a_member_that_diverges_is_named_and_healed(learners: Any) -> None:

@@ -44,6 +44,7 @@ from mooactor.actors.ref import Ref
 from mooactor.control import codec
 from mooactor.errors import ActorDied, ActorUnavailable, MooError, PeerLost
 from mooactor.learner.group import LearnerGroup
+from mooactor.learner.overlap import refuse_new_parameters
 from mooactor.learner.work import TakenOut, Work
 from mooactor.process import checks
 
@@ -52,9 +53,10 @@ _Round = Generator["Work[Any] | _Arrival | _Return", None, None]
 _CHOICE = 16
 #: Seconds after which a member comes back that was taken out of the group.
 _AWAY_S = 30.0
-#: Reduced gradients that a member keeps while it fetches a snapshot. When it has so
-#: many, the others wait for it.
-_KEPT = 8
+#: Reduced gradients that a member keeps while it fetches a snapshot: as many as fit
+#: into so many bytes, but not more than that number, as the others wait while it makes
+#: up for them. When there is no room left, the others wait for the snapshot.
+_KEPT_BYTES, _KEPT = 256 << 20, 1024
 
 
 class Step:
@@ -96,8 +98,8 @@ class _Contribution(NamedTuple):
 class _Arrival:
     """A snapshot on its way, to be waited for as a `Work` is."""
 
-    def __init__(self, ref: Ref[Any], version: int) -> None:
-        self._ref, self.version = ref, version
+    def __init__(self, ref: Ref[Any], version: int, room: int) -> None:
+        self._ref, self.version, self._room = ref, version, room
         self.kept: list[list[Tensor]] = []  # gradients that were reduced since then
         self.value: Any = None
         self.is_lost = False  # with its owner, or the way to it
@@ -111,7 +113,7 @@ class _Arrival:
 
     def is_due(self) -> bool:
         """Whether it is here, or others have to wait for it now."""
-        return not self.is_lost and (self.done() or len(self.kept) >= _KEPT)
+        return not self.is_lost and (self.done() or len(self.kept) >= self._room)
 
     def wait(self) -> None:
         try:
@@ -352,6 +354,7 @@ class Accumulator:
 
     @torch.no_grad()
     def _add(self, count: int, version: int) -> None:
+        refuse_new_parameters(self.model, self._trained)
         if self.exact and count > self.batch:
             raise ValueError(
                 f"a contribution of {count} samples cannot be part of a batch of "
@@ -434,7 +437,8 @@ class Accumulator:
             for index in chosen:
                 torch._foreach_add_(sums, self._pending[index].sums)
             yield self.group.allreduce(sums, "sum", out=self._results)
-            if int(self._results[0][-1]) < self.batch:
+            # Beyond 16 million samples f32 has no room for each of them.
+            if float(self._results[0][-1]) < self.batch * (1 - 1e-6):
                 chosen = None  # a member was lost after it had counted its samples
         if chosen is not None:
             left = [c for i, c in enumerate(self._pending) if i not in chosen]
@@ -569,7 +573,9 @@ class Accumulator:
             return
         self._counts["stale"] += len(self._pending)
         self._pending.clear()
-        self._arriving = _Arrival(codec.decode(data.numpy().tobytes()), newest)
+        room = _room(sum(flat.nbytes for flat in self._results))
+        offer = codec.decode(data.numpy().tobytes())
+        self._arriving = _Arrival(offer, newest, room)
         self.version = newest
         if not trained:
             yield self._arriving
@@ -651,6 +657,10 @@ class Accumulator:
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def _room(gradient_bytes: int) -> int:
+    return min(_KEPT, max(1, _KEPT_BYTES // gradient_bytes))
 
 
 def _subset(counts: list[int], batch: int) -> list[int] | None:

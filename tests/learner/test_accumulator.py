@@ -57,11 +57,12 @@ class Learner:
         **options: Any,
     ) -> int:
         """Args:
-        late: a snapshot comes when the others have made eight more steps.
+        late: a snapshot comes when the others have made three more steps.
         least: `min_size`, if that is not `size`, which all members wait for.
         """
         if late:
             accumulator._Arrival.done = lambda self: False
+            accumulator._KEPT_BYTES = 700  # a gradient has 200
         self.group = moo.LearnerGroup(name, min_size=least or size, on_loss=on_loss)
         seen = 0 if least else size
         while seen < size:
@@ -79,12 +80,17 @@ class Learner:
             self.optimizer,
             version=version,
             get_state=lambda: self.own,
-            set_state=lambda own: self.own.update(own),
+            set_state=self._set_own,
             before_update=self._note,
             **options,
         )
         self.round = 0
         return self.group.rank
+
+    def _set_own(self, own: Any) -> None:
+        self.own.update(own)
+        arriving: Any = self.accumulator._arriving
+        self.late = len(arriving.kept)
 
     def _note(self) -> None:
         self.own["updates"] += 1
@@ -123,6 +129,15 @@ class Learner:
             else:
                 rounds -= 1
                 self.contribute(step, count)
+
+    def train_tokens(self, count: int) -> None:
+        for step in self.accumulator:
+            if step.version:
+                return
+            step.add(loss_of(self.model, samples(0, 4)), count=count)
+
+    def grow(self) -> None:
+        self.accumulator.model.late = nn.Parameter(torch.ones(1))
 
     def train_to(
         self, version: int, present: Sequence[int] = (), gone: Sequence[int] = ()
@@ -196,6 +211,10 @@ class Learner:
     def state(self) -> tuple[list[float], dict[str, int], dict[str, int]]:
         values = [float(p.detach().double().sum()) for p in self.model.parameters()]
         return values, self.accumulator.stats(), self.own
+
+    def made_up_for(self) -> int:
+        """The steps that it made at once when it got the state."""
+        return self.late
 
     def offers(self) -> bool:
         return self.accumulator._offer is not None
@@ -308,6 +327,7 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     assert stats["version"] >= 40 and own == {"updates": stats["version"]}
     assert [state[1]["received"] for state in states] == [0, 1, 1]
     assert states[2][2] == own  # the program's own state came along, and was counted on
+    assert not slow or late.made_up_for() == 3
     assert not any(members.call(Learner.offers).get())
 
     newer = spawn(Learner)
@@ -320,6 +340,12 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     states = [*everybody.call(Learner.state).get(), newer.state()]
     assert all(state[0] == states[3][0] for state in states)
     assert states[0][0][0] > 10**5  # its weights were the checkpoint's
+
+
+def test_gradients_that_are_kept_for_a_newcomer_are_bounded_by_their_size() -> None:
+    assert [accumulator._room(n) for n in (1, 1 << 20, 100 << 20, 1 << 30)] == [
+        *(1024, 256, 2, 1)
+    ]
 
 
 @pytest.mark.parametrize("on_loss", ["raise", "finish"])
@@ -427,3 +453,14 @@ def test_what_makes_no_sense_is_refused(learners: Any) -> None:
     ):
         with pytest.raises((TypeError, ValueError), match=why):
             one.join(next(_names), 1, **wrong)
+    one.grow()
+    with pytest.raises(ValueError, match="'late' is new"):
+        one.train(1, 4)
+
+
+def test_numbers_of_samples_need_not_fit_into_the_precision_of_gradients(
+    learners: Any,
+) -> None:
+    both = learners(2, batch=(1 << 25) + 2)
+    both.call(Learner.train_tokens, (1 << 24) + 1).get()
+    assert [one.state()[1]["updates"] for one in both] == [1, 1]

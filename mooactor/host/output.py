@@ -93,10 +93,9 @@ class LineReader:
         self,
         fd: int,
         emit: Emit,
-        later: Callable[[float, Callable[[], None]], None] | None = None,
+        later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`later`: calls an action after some seconds; None: whole lines only, as they
-        are."""
+        """`later`: calls an action after some seconds."""
         self.fd = fd
         self.pipes: Pipes | None = None  # it is one of these
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -133,15 +132,12 @@ class LineReader:
     def _lines(self, data: bytes) -> Iterator[list[bytes]]:
         """The lines that are complete with `data`, or without any more."""
         *lines, self._partial = (self._partial + data).split(b"\n")
-        if self._later is not None:
-            lines = [_latest(line) for line in lines]
-            drawn = b"\r" if self._partial.endswith(b"\r") else b""
-            self._partial = _latest(self._partial) + drawn
-            self._show_later()
+        lines = [_latest(line) for line in lines]
+        drawn = b"\r" if self._partial.endswith(b"\r") else b""
+        self._partial = _latest(self._partial) + drawn
+        self._show_later()
         if self._partial and (not data or len(self._partial) > _MOST_OPEN):
-            lines.append(
-                self._partial if self._later is None else _latest(self._partial)
-            )
+            lines.append(_latest(self._partial))
             self._partial = b""
         self._keep(lines[-TAIL_LINES:])
         if lines:
@@ -152,7 +148,7 @@ class LineReader:
             yield lines[at : at + MOST_LINES]
 
     def _show_later(self) -> None:
-        if self._partial and not self._due and self._later is not None:
+        if self._partial and not self._due:
             self._due = True
             self._later(_SHOWN_S, self._show)
 
@@ -243,16 +239,6 @@ def _unread(pipe: int) -> int:
 def _latest(line: bytes) -> bytes:
     """The visible part of a line after its carriage returns."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
-
-
-def one_by_one(emit: Callable[[bytes], None]) -> Emit:
-    """Hands each line to `emit`."""
-
-    def hand_on(lines: list[bytes]) -> None:
-        for line in lines:
-            emit(line)
-
-    return hand_on
 
 
 def _whole(pipe: int) -> bytes:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mooactor.host.eventloop import EventLoop
 from mooactor.host.output import LineReader
 from tests.process import programs
 
@@ -76,7 +77,7 @@ def test_the_last_lines_are_kept_with_a_bound_and_handed_on_whole() -> None:
     read, write = os.pipe()
     os.set_blocking(read, False)
     lines: list[bytes] = []
-    reader = LineReader(read, lines.extend)
+    reader = LineReader(read, lines.extend, EventLoop().later)
     bar = b"x" * 30_000 + b"end"
     for line in (b"short", bar):
         os.write(write, line + b"\n")
@@ -93,7 +94,7 @@ def test_the_last_lines_are_kept_with_a_bound_and_handed_on_whole() -> None:
 def test_the_rest_of_a_pipe_is_what_is_in_it_and_no_more() -> None:
     read, write = os.pipe()
     found: list[list[bytes]] = []
-    reader = LineReader(read, found.append)
+    reader = LineReader(read, found.append, EventLoop().later)
     os.write(write, b"one\n\ntwo\nthe end")
     reader.finish()
     assert found == [[b"one", b"", b"two"], [b"the end"]]

@@ -61,7 +61,7 @@ class Silent:
     def add(self, site: Site) -> None: ...
     def remove(self, site: Site) -> None: ...
     def __call__(self, number: int, fd: int, printer: Printer) -> LineReader:
-        return LineReader(fd, lambda lines: None)
+        return LineReader(fd, lambda lines: None, lambda delay, action: None)
 
 
 class World(Site):

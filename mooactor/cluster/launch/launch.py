@@ -41,7 +41,7 @@ from mooactor.cluster.launch.plan import (
 )
 from mooactor.host.addresses import ports_text
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.output import LineReader, Terminal, one_by_one
+from mooactor.host.output import LineReader, Pipes, Terminal
 from mooactor.process import files
 
 if TYPE_CHECKING:
@@ -355,8 +355,7 @@ class Program:
             pipe = os.dup(self._process.stdout.fileno())
             self._process.stdout.close()
             os.set_blocking(pipe, False)
-            self._reader = LineReader(pipe, one_by_one(self._line))
-            self._loop.watch(pipe, self._read)
+            self._reader = Pipes(self._loop, lambda: True).begin(pipe, self._lines)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.watch(self._pidfd, self._ended)
         assert self._process.stdin is not None
@@ -383,13 +382,11 @@ class Program:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return ssh.failure(self.target, self._python, self.code or 0, last)
 
-    def _read(self) -> None:
-        assert self._reader is not None
-        if not self._reader.read():
-            self._loop.unwatch(self._reader.fd)
+    def _lines(self, lines: list[bytes]) -> None:
+        for line in lines:
+            self._line(line)
 
     def _line(self, line: bytes) -> None:
-        line = line.rstrip(b"\r")  # which ssh adds
         text = line.decode(errors="replace")
         self._heard(text)
         if self.ready is None and (refused := _REFUSED.search(text)):
@@ -456,7 +453,6 @@ class Program:
         os.close(self._pidfd)
         code = self._process.wait()
         if self._reader is not None:
-            self._loop.unwatch(self._reader.fd)
             self._reader.finish()
         self._hang_up()
         self.code = code if code >= 0 else 128 - code

@@ -59,7 +59,7 @@ def _serve(
             standby.end_first()
         serving.stop()
 
-    broker = Broker(node, serving.log, end)
+    broker = Broker(node, later, serving.log, end)
     serving.describe("mooactor broker", broker.report)
     serving.log(about(key))
     try:
@@ -69,7 +69,7 @@ def _serve(
     if first is not None:
         standby = Standby(node, str(first), later, serving.log, serving.stop)
     serving.ready(f"mooactor broker at {node.address}")
-    serving.run(node, broker.look, broker.due)
+    serving.run(node)
     for channel in node.channels():
         channel.close(FAREWELL)
     if standby is not None:

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
             raise Failure(str(error)) from None
         serving.describe("the agent", daemon.report)
         try:
-            serving.run(daemon.node, daemon.look, lambda: None)
+            serving.run(daemon.node)
         finally:
             daemon.close()
     finally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from mooactor.cli.command import discard
 from mooactor.control.node import Node
@@ -70,15 +69,11 @@ class Serving:
     def _write(self, text: str) -> None:
         self._terminal.add(text.encode(errors="replace"))
 
-    def run(
-        self, node: Node, look: Callable[[], Any], due: Callable[[], float | None]
-    ) -> None:
-        """Serve the node until a signal comes or `stop` is called; call `look` in each
-        round, and at `due()` (monotonic) at the latest."""
+    def run(self, node: Node) -> None:
+        """Serve the node until a signal comes or `stop` is called."""
         self.loop.serve_node(node)
         while not self._stopping:
-            self.loop.serve(due())
-            look()
+            self.loop.serve()
         self.loop.unwatch(node.fileno())
 
     def close(self) -> None:

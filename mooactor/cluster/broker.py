@@ -49,6 +49,7 @@ from mooactor.host.members import (
     Stop,
     Watch,
 )
+from mooactor.host.membership import Later
 from mooactor.host.protocol import Refused
 from mooactor.times import MEMBER_SILENCE_S
 
@@ -67,23 +68,27 @@ class Broker:
     """Answers the members and clients at the channels of a node.
 
     Args:
-      node: whose channels it accepts. The caller serves it, and calls `look`.
+      node: whose channels it accepts. The caller serves it.
+      later: calls a function after so many seconds.
       log: takes a line for each thing that an operator may want to know.
       stop: is called when a client asks the broker to end.
     """
 
     def __init__(
-        self, node: Node, log: Callable[[str], None], stop: Callable[[], None]
+        self,
+        node: Node,
+        later: Later,
+        log: Callable[[str], None],
+        stop: Callable[[], None],
     ) -> None:
         self.registry = Registry(_post)
-        self._node = node
+        self._node, self._later = node, later
         self._log = log
         self._stop = stop
         self._standbys: dict[Channel, str] = {}
         self._now = node.clock.now
         self._looked = self._now()
         self._lenient_until = 0.0
-        self._sweep_at = self._looked
         self._actions: dict[type[Message], Callable[[Channel, Any], None]] = {
             Announce: self._announce,
             Still: self._still,
@@ -92,6 +97,7 @@ class Broker:
             Stop: self._end,
         }
         node.accept = lambda channel: self
+        later(_PAUSE_S / 2, self.look)
 
     def statistics(self) -> dict[str, int]:
         """Numbers of those that it serves."""
@@ -201,18 +207,15 @@ class Broker:
     # -- time --------------------------------------------------------------
 
     def look(self) -> None:
-        """Let go of members, and of others, that have been silent for too long."""
+        """Let go of members, and of others, that have been silent for too long; and
+        again after a while."""
+        self._later(_PAUSE_S / 2, self.look)
         now = self._now()
         if now - self._looked > _PAUSE_S:
             # This process was stopped, or busy: what members have said is still unread.
             self._lenient_until = now + MEMBER_SILENCE_S
         self._looked = now
-        if now >= max(self._lenient_until, self._sweep_at):
-            self._sweep_at = now + _PAUSE_S / 2
-            self._sweep()
-
-    def _sweep(self) -> None:
-        for channel in self._node.channels():
+        for channel in self._node.channels() if now >= self._lenient_until else ():
             member, silent_s = self.registry.is_member(channel), channel.silent_s
             most_s = MEMBER_SILENCE_S if member else _CLIENT_SILENCE_S
             if channel.is_open and silent_s >= most_s:
@@ -221,10 +224,6 @@ class Broker:
     def _drop(self, channel: Channel, why: str) -> None:
         channel.close(why)  # one that was only slow comes back
         self.channel_closed(channel, why)
-
-    def due(self) -> float | None:
-        """The time (monotonic) of the next `look`."""
-        return self._looked + _PAUSE_S / 2
 
 
 def _post(channel: Channel, message: Message) -> None:
@@ -251,7 +250,7 @@ class Standby:
         self,
         node: Node,
         address: str,
-        later: Callable[[float, Callable[[], None]], None],
+        later: Later,
         log: Callable[[str], None],
         stop: Callable[[], None],
     ) -> None:

@@ -86,7 +86,6 @@ class HostDaemon:
         )
         self.reaper = Reaper(loop)
         self._guests: set[Guest] = set()
-        self._announced = 0  # of the changes of what is reserved
         self.node = Node(offer.secret, **listening(offer.reach))
         self.node.accept = self._accept
         self._membership = Membership(
@@ -99,6 +98,7 @@ class HostDaemon:
             on_refused=news.refused,
             on_lost=news.lost,
         )
+        self.resources.on_change = self._membership.changed
 
     def report(self) -> Iterator[str]:
         """For SIGUSR1: the sessions here."""
@@ -151,13 +151,7 @@ class HostDaemon:
         self._guests.discard(guest)
         self._membership.changed()
 
-    # -- the loop ------------------------------------------------------------
-
-    def look(self) -> None:
-        """The loop has served what there was."""
-        if self.resources.changes != self._announced:
-            self._announced = self.resources.changes
-            self._membership.changed()
+    # -- the end -------------------------------------------------------------
 
     def close(self) -> None:
         """End all sessions here, and leave nothing."""

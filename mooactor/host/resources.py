@@ -21,7 +21,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -55,7 +55,8 @@ class Resources:
         self.devices = devices
         self.cores = cores or Cores(())
         self._reserved: dict[Holder, Amount] = {}
-        self.changes = 0  # so far, for those that announce what is free
+        # Is called with each change, for those that announce what is free.
+        self.on_change: Callable[[], None] = lambda: None
 
     @classmethod
     def of_this_host(
@@ -98,13 +99,14 @@ class Resources:
         if variables is None:
             return None
         self._reserved[holder] = needs
-        self.changes += 1
+        self.on_change()
         whole = needs.cpus == int(needs.cpus)
         return Grant(variables, self.cores.take(holder, int(needs.cpus) * whole))
 
     def give_back(self, holder: Holder) -> None:
         """An actor will not run here again; nothing happens if it has none."""
-        self.changes += self._reserved.pop(holder, None) is not None
+        if self._reserved.pop(holder, None) is not None:
+            self.on_change()
         self.devices.give_back(holder)
         self.cores.give_back(holder)
 

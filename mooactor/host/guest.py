@@ -23,7 +23,6 @@ Invariants:
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import traceback
@@ -68,9 +67,8 @@ from mooactor.host.protocol import (
     Refused,
     Start,
 )
-from mooactor.host.site import LocalProcess, Process, Site
+from mooactor.host.site import LocalProcess, Process, Site, remove_inbox
 from mooactor.process import files
-from mooactor.process.deaths import bury
 from mooactor.process.needs import Amount
 from mooactor.process.parcel import contents, sealed
 
@@ -295,14 +293,8 @@ class Guest:
         if not isinstance(message, Born | Dying):
             life = self._by_line.pop(process.line).life
             if isinstance(message, Exited):
-                self._remove_inbox(life.actor_id + life.incarnation)
+                remove_inbox(self._directory, life.actor_id + life.incarnation)
         self._post(message)
-
-    def _remove_inbox(self, process_id: int) -> None:
-        # The data plane's socket stays: that it refuses is how a dead owner is known.
-        with contextlib.suppress(OSError):
-            os.unlink(f"{self._directory}/{process_id:016x}")
-        bury(self._directory, process_id)
 
     # -- the end -------------------------------------------------------------
 

@@ -43,11 +43,10 @@ from mooactor.host.protocol import (
 )
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests, Surveys
-from mooactor.host.site import Process, is_full
+from mooactor.host.site import Process, is_full, remove_inbox
 from mooactor.host.spawning import ParcelStore, Pending
 from mooactor.host.supervisors import Supervisors, explained
 from mooactor.process import files
-from mooactor.process.deaths import bury
 from mooactor.process.exits import ExitRecord
 from mooactor.process.protocol import (
     Configure,
@@ -440,7 +439,7 @@ class Home:
             self.loop.post(watcher, notice)
         what: What = "stopped" if actor.unwanted else "died"
         self._tell_monitors(actor, what, record, last=not sequel.back)
-        self._remove_inbox(actor.process_id)
+        remove_inbox(self._directory, actor.process_id)
         self.locations.process_lost(actor.process_id)
         self.lifetimes.end_owned(
             actor,
@@ -473,14 +472,6 @@ class Home:
                 incarnations.note(self._directory, actor.id, following)
         except OSError:
             pass  # the directory was removed: no call reaches anybody any more
-
-    def _remove_inbox(self, process_id: int) -> None:
-        # The data plane's socket stays: that it refuses is how a dead owner is known.
-        try:
-            os.unlink(f"{self._directory}/{process_id:016x}")
-        except OSError:
-            pass  # it never had one
-        bury(self._directory, process_id)
 
     def _tell_monitors(
         self,

@@ -211,14 +211,18 @@ class Lifetimes:
         self._is_unwanted(actor, why)
         if actor.ending:
             return  # its end is under way
+        self._end(actor, self.requested(actor))
+
+    def _end(self, actor: Supervised, record: ExitRecord) -> None:
+        """Kill its process, of whose end there will be news; one that is not born, or
+        is not there, has ended as the record says."""
         if actor.pid is not None:
             self._home.sites.kill(actor)
             return
-        if actor.process is not None:
-            process = actor.process
+        if (process := actor.process) is not None:
             self._home.let_go(process)
             self._home.sites.disown(actor, process)
-        self._home.ended(actor, self.requested(actor))
+        self._home.ended(actor, record)
 
     def _is_unwanted(self, actor: Supervised, why: Unwanted) -> None:
         if self._home.ending and why != "killed":
@@ -242,13 +246,7 @@ class Lifetimes:
         if actor.process is None or actor.ending:
             return  # it is dead already
         actor.fate = record
-        if actor.pid is not None:
-            self._home.sites.kill(actor)
-            return
-        process = actor.process
-        self._home.let_go(process)
-        self._home.sites.disown(actor, process)
-        self._home.ended(actor, record)
+        self._end(actor, record)
 
     def stop(self, actor: Supervised, grace_s: float = GRACE_S) -> None:
         """Ask it to stop, in any state; it is not restarted. `grace_s`: what it has

@@ -37,6 +37,7 @@ counts once.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -64,6 +65,7 @@ from mooactor.host.zygote import (
     SpareUsed,
     Unborn,
 )
+from mooactor.process.deaths import bury
 from mooactor.process.protocol import Life, unpacked
 from mooactor.process.system import kill_group
 
@@ -513,6 +515,14 @@ class Site:
             self._pid = None
         if self._line is not None:
             self._loop.close_line(self._line)
+
+
+def remove_inbox(directory: str, process_id: int) -> None:
+    """A process of that directory is dead. The data plane's socket stays: that it
+    refuses is how a dead owner is known."""
+    with contextlib.suppress(OSError):  # it never had one
+        os.unlink(f"{directory}/{process_id:016x}")
+    bury(directory, process_id)
 
 
 def is_full(error: BaseException) -> bool:

@@ -188,7 +188,7 @@ class Links:
         and incarnation."""
         self.process_id = process_id
         self._driver = driver
-        self._messenger = messenger
+        self.messenger = messenger
         self._watch = watch
         self._links: dict[int, Link] = {}
         # Held while a peer, an incarnation or a cause is set, and for nothing else: a
@@ -212,7 +212,7 @@ class Links:
         link = self._links.get(actor_id)
         if link is None:
             if perhaps_old:
-                now = incarnations.latest(self._messenger.directory, actor_id)
+                now = incarnations.latest(self.messenger.directory, actor_id)
                 incarnation = max(incarnation, now)
             new = Link(actor_id, incarnation, label)
             link = self._links.setdefault(actor_id, new)
@@ -254,7 +254,7 @@ class Links:
 
         Raises ActorUnavailable: the session's directory is gone.
         """
-        directory = self._messenger.directory
+        directory = self.messenger.directory
         if link.peer is None and not os.path.isdir(directory):
             raise ActorUnavailable(
                 f"{link.label} cannot be reached: {directory}, the directory of the "
@@ -270,7 +270,7 @@ class Links:
         if peer is None:
             incarnation = link.incarnation
             # This may wait for the agent: not with the lock.
-            peer = self._messenger.peer(link.actor_id + incarnation)
+            peer = self.messenger.peer(link.actor_id + incarnation)
             with self._moving:
                 if link.incarnation == incarnation and link.cause is None:
                     link.peer = peer
@@ -288,22 +288,6 @@ class Links:
         with self._moving:
             link.peer = None
             link.cause = cause
-
-    def was_reached(self, process_id: int) -> bool:
-        """Whether a call may have been sent to a process; if not, it waits here."""
-        return self._messenger.was_reached(process_id)
-
-    def is_on_this_host(self, process_id: int) -> bool:
-        """See `Messenger`."""
-        return self._messenger.is_on_this_host(process_id)
-
-    def was_cut_off(self, process_id: int) -> bool:
-        """Whether the connection to a process of another host has broken."""
-        return self._messenger.was_cut_off(process_id)
-
-    def was_forgotten(self, process_id: int) -> bool:
-        """Whether a process is dead, and all that was kept for it is gone."""
-        return self._messenger.is_gone(process_id)
 
     def labels(self) -> dict[int, str]:
         """The label of each actor, by the id of its present process."""

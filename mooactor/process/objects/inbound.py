@@ -516,10 +516,7 @@ def _nothing() -> None:
 
 
 def first_of(queue: deque[T]) -> T | None:
-    try:
-        return queue[0]
-    except IndexError:
-        return None
+    return queue[0] if queue else None  # with no call in between
 
 
 def take_out(queue: deque[T], entry: T) -> None:

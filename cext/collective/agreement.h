@@ -82,7 +82,7 @@ void mooi_segment_unmap(struct mooi_segment *segment);
  * changed. Before there is a runner. */
 moo_err mooi_enter(moo_group *group, struct mooi_segment *segment);
 /* MOO_EINVAL: the members have another min_size. MOO_EMISMATCH: another
- * `finishes`. MOO_ENOMEM: they are too many. MOO_OK: not refused, so far. */
+ * policy. MOO_ENOMEM: they are too many. MOO_OK: not refused, so far. */
 moo_err mooi_refusal(const moo_group *group);
 /* Give the slot back. `midway`: in the middle of an operation. When there is
  * no runner any more. */

@@ -34,9 +34,10 @@ static moo_err take_options(moo_group *group, const moo_group_options *options)
                                                        : ALL_TRANSPORTS;
     group->checks = options && options->checksum;
     group->finishes = options && options->finishes;
+    group->policy = group->finishes | (options ? options->backend << 1 : 0);
     group->stripes = options && options->stripes ? options->stripes : STRIPES;
     if (group->transports & ~(uint32_t)ALL_TRANSPORTS ||
-        group->stripes > MOO_STRIPES_MAX ||
+        group->stripes > MOO_STRIPES_MAX || group->policy > 255 ||
         strlen(bind) >= sizeof group->bind ||
         (*bind && strcmp(bind, "*") && mooi_address_parse(bind, 0, &address)))
         return MOO_EINVAL;

@@ -64,6 +64,7 @@ struct moo_group {
     double timeout;
     uint32_t transports, stripes;
     bool checks, finishes;
+    uint32_t policy; /* that all members must have, a byte */
     char bind[MOOI_ADDRESS_TEXT]; /* a numeric address, or empty */
     int listener; /* for the leaders of other hosts; -1: none may connect */
     /* the runner's: one thread at a time, see work.c */

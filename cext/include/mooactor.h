@@ -500,6 +500,7 @@ typedef struct {
     int finishes; /* an allreduce or a barrier that loses a member is made by
                      the others, with their own inputs; else all get MOO_EPEER.
                      The same for all members. */
+    uint32_t backend; /* what else all members must have in common, up to 127 */
 } moo_group_options;
 
 /* The agent's side of a group. The agent of a host gives members their slots,
@@ -561,8 +562,8 @@ moo_err moo_group_join(int fd, int bell, uint64_t process_id,
 
 /* Wait until this member is admitted and the group has min_size members.
  * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. MOO_EINVAL:
- * the members have another min_size. MOO_EMISMATCH: they have another `finishes`.
- * MOO_ENOMEM: they are MOO_GROUP_MAX, or on MOO_GROUP_HOSTS_MAX other hosts. */
+ * the members have another min_size. MOO_EMISMATCH: they have another `finishes`, or
+ * `backend`. * MOO_ENOMEM: they are MOO_GROUP_MAX, or on MOO_GROUP_HOSTS_MAX other hosts. */
 moo_err moo_group_ready(moo_group *group, double seconds);
 
 /* Queue a call: `parts` operations, at least one, for as many types of

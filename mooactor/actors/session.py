@@ -24,7 +24,7 @@ from mooactor import errors
 from mooactor.control import codec
 from mooactor.control.messages import LONGEST_S
 from mooactor.host import session as _session
-from mooactor.host.ending import Awaited
+from mooactor.host.session import Awaited
 from mooactor.process import checks
 from mooactor.process.current import (
     current_runtime,

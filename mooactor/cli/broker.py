@@ -60,7 +60,7 @@ def _serve(
         serving.stop()
 
     broker = Broker(node, serving.log, end)
-    serving.describe(broker.report)
+    serving.describe("mooactor broker", broker.report)
     serving.log(about(key))
     try:
         node.tell_fingerprint(partial(_strange, serving, key))

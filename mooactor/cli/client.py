@@ -18,14 +18,7 @@ from mooactor.control.messages import Decoder, Malformed, Message
 from mooactor.control.node import Node
 from mooactor.control.outgoing import OutgoingChannel
 from mooactor.host import addresses
-from mooactor.host.members import (
-    FROM_BROKER,
-    AnnounceAgain,
-    ListMembers,
-    Members,
-    Still,
-    rows_of,
-)
+from mooactor.host.members import FROM_BROKER, Members, Watch, rows_of
 from mooactor.host.protocol import TO_COMMAND
 
 VARIABLE = "MOOACTOR_ADDRESS"
@@ -105,7 +98,6 @@ class Client:
         hosts = [addresses.parse(address).host for address in self.addresses]
         self._key = secret.load(key_file, hosts=hosts, may_make=False)
         self._broker: Talk | None = None
-        self._rid = 0
         # Answers come over the connections that this node opens: nobody needs to
         # reach it from another host.
         self._node = Node(self._key.secret)
@@ -136,64 +128,31 @@ class Client:
 
     # -- the broker --------------------------------------------------------
 
-    @property
-    def broker(self) -> Talk:
-        """The broker that answers first."""
-        if self._broker is None or self._broker.closed is not None:
-            self._broker = self._first()
-        return self._broker
-
-    def _first(self) -> Talk:
-        talks = [self.open({"address": address}) for address in self.addresses]
+    def rows(self) -> list[Row]:
+        """The members of the cluster, as the broker that answers first knows them."""
+        talks = [self._broker] if self._broker and self._broker.closed is None else []
+        talks = talks or [self.open({"address": one}) for one in self.addresses]
         for talk in talks:
-            talk.post(Still())  # answered to all that are no members
-
-        def answered() -> list[Talk]:
-            return [talk for talk in talks if talk.answer(AnnounceAgain)]
+            talk.received.clear()
+            talk.post(Watch())
 
         def over() -> bool:
-            return bool(answered()) or all(talk.closed is not None for talk in talks)
+            return any(map(_listed, talks)) or all(t.closed is not None for t in talks)
 
         self.wait(over, PATIENCE_S)
-        if found := answered():
-            return found[0]
-        why = "; ".join(talk.closed or "it is busy" for talk in talks)
-        where = ", ".join(self.addresses)
-        start = "start one with `mooactor broker`, or name another with --connect"
-        step = secret.next_step(why, self._key, start)
-        raise Failure(f"no broker answers at {where} ({why}): {step}")
-
-    def rows(self) -> list[Row]:
-        """The members of the cluster, as the broker knows them now."""
-        return self.rows_of(self.broker)
-
-    def rows_of(self, broker: Talk) -> list[Row]:
-        """The same of one broker."""
-        self._rid += 1
-        broker.received.clear()
-        broker.post(ListMembers(self._rid))
-        self.wait(lambda: self._listed(broker) or broker.closed is not None, PATIENCE_S)
-        if not self._listed(broker):
-            raise Failure(
-                f"the broker at {broker.row['address']} does not answer any more "
-                f"({broker.closed or 'it is busy'}): try again, or name another one "
-                "with --connect"
-            )
-        listed = [
+        self._broker = next(filter(_listed, talks), None)
+        if self._broker is None:
+            why = "; ".join(talk.closed or "it is busy" for talk in talks)
+            where = ", ".join(talk.row["address"] for talk in talks)
+            start = "start one with `mooactor broker`, or name another with --connect"
+            step = secret.next_step(why, self._key, start)
+            raise Failure(f"no broker answers at {where} ({why}): {step}")
+        return [
             {**msgspec.to_builtins(row), "load": load}
-            for message in broker.received
+            for message in self._broker.received
             if isinstance(message, Members)
             for row, load in rows_of(message)
         ]
-        broker.received.clear()
-        return listed
-
-    def _listed(self, broker: Talk) -> bool:
-        """Whether the whole answer to the last question is there."""
-        return any(
-            isinstance(m, Members) and m.rid == self._rid and not m.more
-            for m in broker.received
-        )
 
     # -- agents ------------------------------------------------------------
 
@@ -213,6 +172,11 @@ class Client:
             if talk.channel is not None and talk.closed is None:
                 talk.channel.close()
         return answers
+
+
+def _listed(broker: Talk) -> bool:
+    """Whether all of its rows have come."""
+    return any(isinstance(m, Members) and not m.more for m in broker.received)
 
 
 def homes(rows: Iterable[Row]) -> list[Row]:

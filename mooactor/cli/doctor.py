@@ -24,7 +24,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, cast
-from urllib.parse import unquote, urlparse
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +81,8 @@ OUR_NAMES = 60  # bytes that a session's directory and socket names may need
 def system() -> Finding:
     """mooactor runs on Linux; elsewhere it can only be imported."""
     release = os.uname()
-    detail = f"{release.sysname} {release.release}, {release.machine}"
+    detail = f"{release.sysname} {release.release}, {release.machine}; "
+    detail += f"{processors()} cores for this process"
     if sys.platform.startswith("linux"):
         return ok("system", detail)
     return broken("system", detail, "run it on Linux (a virtual machine will do)")
@@ -154,36 +154,20 @@ def memory() -> Finding:
     return slow("memory", detail, "give the container more memory for larger tensors")
 
 
-def cores() -> Finding:
-    """The number of processes that can run at once."""
-    count = processors()
-    if count > 1:
-        return ok("cores", f"{count} for this process")
-    remedy = "give the container more than one core: callers and actors take turns now"
-    return slow("cores", "one only", remedy)
-
-
 # -- installed software -------------------------------------------------------------
 
 EXTENSION = "mooactor.tensors._cext"
 
 
 def python() -> Finding:
-    """CPython 3.11 or newer."""
-    detail = f"{platform.python_implementation()} {platform.python_version()}"
-    if sys.version_info >= (3, 11) and sys.implementation.name == "cpython":
-        return ok("python", f"{detail}; mooactor {moo.__version__}")
-    return broken("python", detail, "use CPython 3.11 or newer")
-
-
-def dependencies() -> Finding:
-    """The four packages that mooactor requires."""
+    """CPython 3.11 or newer, and the packages that mooactor requires."""
     names = ("pyzmq", "cffi", "cloudpickle", "msgspec", "numpy")
-    try:
-        found = ", ".join(f"{n} {importlib.metadata.version(n)}" for n in names)
-    except importlib.metadata.PackageNotFoundError as error:
-        return broken("packages", f"{error.name} is missing", "pip install mooactor")
-    return ok("packages", found)
+    packages = ", ".join(f"{n} {importlib.metadata.version(n)}" for n in names)
+    detail = f"{platform.python_implementation()} {platform.python_version()}"
+    detail += f"; mooactor {moo.__version__}, {packages}"
+    if sys.version_info >= (3, 11) and sys.implementation.name == "cpython":
+        return ok("python", detail)
+    return broken("python", detail, "use CPython 3.11 or newer")
 
 
 def extension() -> Finding:
@@ -225,21 +209,6 @@ def cuda() -> Finding:
     return slow("CUDA", f"driver found, torch built for CUDA {built_for}", remedy)
 
 
-def atari() -> Finding:
-    """The emulator and its game images."""
-    if importlib.util.find_spec("ale_py") is None:
-        remedy = "pip install 'mooactor[atari]' -c constraints.txt"
-        return note("Atari", "ale-py is not installed", remedy)
-    spec = importlib.util.find_spec("ale_py.roms")
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    games = [rom for folder in folders for rom in Path(folder).glob("*.bin")]
-    version = importlib.metadata.version("ale-py")
-    if games:
-        return ok("Atari", f"ale-py {version} with {len(games)} games")
-    remedy = "pip install --force-reinstall ale-py (0.9 and newer bring the ROMs)"
-    return slow("Atari", f"ale-py {version} without ROMs", remedy)
-
-
 def _output(*command: str) -> str:
     """The output of a program; empty if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -255,32 +224,11 @@ ADVICE = (
 
 def rebuild_command() -> str:
     """A shell command that compiles the extension that this Python imports."""
-    here = Path(moo.__file__).parents[1]
-    if (here / "cext" / "build.py").exists():
-        return _in_place(here)
+    here, source = Path(moo.__file__).parents[1], "mooactor"
+    if (here / "cext" / "build.py").exists():  # a clone, or installed from one by -e
+        source = f"-e {shlex.quote(str(here))}"
     options = "--force-reinstall --no-deps --no-cache-dir --no-binary mooactor"
-    return f"{_python()} -m pip install {options} {_origin()}"
-
-
-def _in_place(source: Path) -> str:
-    """In a clone, or in one that was installed by `pip install -e`."""
-    where = shlex.quote(str(source))
-    if Path(sys.prefix) == source / ".venv" and (source / "Makefile").exists():
-        return f"make -C {where} setup"
-    return f"{_python()} -m pip install --force-reinstall --no-deps -e {where}"
-
-
-def _python() -> str:
-    return shlex.quote(sys.executable)
-
-
-def _origin() -> str:
-    """The source that pip installed it from: a folder, or the package index."""
-    found = importlib.metadata.distribution("mooactor").read_text("direct_url.json")
-    url = urlparse(json.loads(found)["url"]) if found else None
-    if url is None or url.scheme != "file":
-        return "mooactor" if url is None else shlex.quote(url.geturl())
-    return shlex.quote(unquote(url.path))
+    return f"{shlex.quote(sys.executable)} -m pip install {options} {source}"
 
 
 # -- transports ---------------------------------------------------------------------
@@ -432,7 +380,6 @@ def _round_trip() -> bool:
 
 CHECKS = (
     system,
-    cores,
     memory,
     pidfd,
     processes_seen,
@@ -440,11 +387,9 @@ CHECKS = (
     shared_huge_pages,
     open_files,
     python,
-    dependencies,
     extension,
     torch,
     cuda,
-    atari,
     shared_memory,
     tcp,
     rdma,

@@ -40,17 +40,10 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         try:
-            daemon = HostDaemon(
-                offer,
-                serving.loop,
-                serving.log,
-                news.joined,
-                news.lost,
-                news.hopeless,
-                serving.stop,
-            )
+            daemon = HostDaemon(offer, serving.loop, news, serving.stop)
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
+        serving.describe("the agent", daemon.report)
         try:
             serving.run(daemon.node, daemon.look, lambda: None)
         finally:
@@ -91,7 +84,9 @@ class _News:
         self._present: set[str] = set()
         self._reasons: dict[str, set[str]] = {}  # said of those that are not present
 
-    def joined(self, broker: str) -> None:
+    def joined(self, broker: str, notes: list[str]) -> None:
+        for note in notes:
+            self._serving.log(note)
         if not self._has_joined:
             self._serving.ready(f"mooactor host {self._name} joined {broker}")
         else:
@@ -125,8 +120,11 @@ class _News:
 
         self._serving.loop.later(BROKER_LOST_S, look)
 
-    def hopeless(self, broker: str, why: str) -> None:
+    def refused(self, broker: str, why: str, hopeless: bool) -> None:
         text = f"the broker at {broker} refuses this host: {why}"
+        self._serving.log(text)
+        if not hopeless:
+            return
         if OTHER_KEY not in why:
             # Of a host that was killed the broker may not know yet.
             self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))

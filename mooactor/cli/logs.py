@@ -17,7 +17,7 @@ from mooactor.cli.client import Client, Talk, homes
 from mooactor.cli.command import Failure
 from mooactor.cli.status import shown
 from mooactor.control.messages import Message
-from mooactor.host.logs import prefix_of
+from mooactor.host.output import prefix_of
 from mooactor.host.protocol import End, LeftOut, Line, Logs
 
 PATIENCE_S = 10.0  # without --follow, from one piece of news to the next

@@ -13,9 +13,9 @@ from pathlib import Path
 import mooactor
 from mooactor.cli.command import Failure
 from mooactor.cluster.launch import batch, job, plan
+from mooactor.cluster.launch.job import Rank, rank_of
 from mooactor.cluster.launch.launch import Launch
 from mooactor.cluster.launch.plan import GRACE_S, LaunchError, Plan, Target
-from mooactor.cluster.launch.ranks import Rank, rank_of
 from mooactor.control import secret
 from mooactor.host.addresses import ports_text
 

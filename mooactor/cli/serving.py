@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,8 +16,7 @@ from mooactor.cli.command import discard
 from mooactor.control.node import Node
 from mooactor.control.secret import Key
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.terminal import Terminal
-from mooactor.process import signals
+from mooactor.host.output import Terminal
 
 _LOG_BYTES = 1 << 18  # that wait for a reader of stderr
 _DRAIN_S = 0.5
@@ -41,9 +39,8 @@ class Serving:
     def __init__(self, name: str) -> None:
         self.loop = EventLoop()
         self._name = name
-        self._terminal = Terminal(2, _LOG_BYTES)
+        self._terminal = Terminal(2, self.loop, _LOG_BYTES)
         self._stopping = False
-        self._reports: deque[str] = deque()
         self._end_waking = self.loop.wake_on_signals()
         self._before = [signal.signal(s, lambda *_: self.stop()) for s in _SIGNALS]
 
@@ -66,27 +63,22 @@ class Serving:
             line = "".join(c if c.isprintable() else "�" for c in line)
         self._terminal.add(f"{self._name}: {line}\n".encode(errors="replace"))
 
-    def describe(self, parts: Callable[[], Iterable[str]]) -> None:
+    def describe(self, name: str, parts: Callable[[], Iterable[str]]) -> None:
         """Have SIGUSR1 report these lines, beside what this process is doing."""
-        signals.report_on_sigusr1(self._name, parts, write=self._reports.append)
+        self.loop.report_on_sigusr1(name, parts, self._write)
+
+    def _write(self, text: str) -> None:
+        self._terminal.add(text.encode(errors="replace"))
 
     def run(
         self, node: Node, look: Callable[[], Any], due: Callable[[], float | None]
     ) -> None:
         """Serve the node until a signal comes or `stop` is called; call `look` in each
         round, and at `due()` (monotonic) at the latest."""
-        self.loop.watch(node.fileno(), node.serve)
+        self.loop.serve_node(node)
         while not self._stopping:
-            times = [at for at in (node.due(), due()) if at is not None]
-            self.loop.serve(min(times, default=None))
-            node_due = node.due()
-            if node_due is not None and node_due <= time.monotonic():
-                node.serve()
+            self.loop.serve(due())
             look()
-            while self._reports:
-                self._terminal.add(self._reports.popleft().encode(errors="replace"))
-            if self._terminal.waiting:
-                self._terminal.flush()
         self.loop.unwatch(node.fileno())
 
     def close(self) -> None:

@@ -10,7 +10,8 @@ Its messages are those of `host.members`, over channels that nobody without the 
 open. One that is malformed is answered by a `Refusal`.
 
 A broker sends no heartbeats of its own: 10 000 connections with three a second would
-keep a core busy. Members send them, and say `Still`, whose absence a broker notices.
+keep a core busy. Members send them, and say `Still`: a broker lets go of a channel at
+which it hears nothing.
 
 A *stand-by* is a broker like any other. It needs no copy of the first one's memory:
 the members that it is introduced to announce themselves to both.
@@ -41,14 +42,12 @@ from mooactor.host.members import (
     AnnounceAgain,
     Brokers,
     Joined,
-    ListMembers,
     Refusal,
     Size,
     StandBy,
     Still,
     Stop,
     Watch,
-    in_messages,
 )
 from mooactor.host.protocol import Refused
 from mooactor.times import MEMBER_SILENCE_S
@@ -58,8 +57,7 @@ MAX_STANDBYS = 8
 # larger still gets a sentence, up to here.
 MOST_BYTES = 4 * MAX_BYTES
 _PAUSE_S = 1.0
-_SWEEP_S = 30.0
-_CLIENT_SILENCE_S = 60.0
+_CLIENT_SILENCE_S = 60.0  # its host has vanished: it has never left
 _REPORTED = 100
 _LARGE = 64  # members; from here on each is told when their number has doubled
 _COMPARED = 64  # members whose versions a new one's are compared with
@@ -85,11 +83,10 @@ class Broker:
         self._now = node.clock.now
         self._looked = self._now()
         self._lenient_until = 0.0
-        self._sweep_at = self._looked + _SWEEP_S
+        self._sweep_at = self._looked
         self._actions: dict[type[Message], Callable[[Channel, Any], None]] = {
             Announce: self._announce,
             Still: self._still,
-            ListMembers: self._hosts,
             Watch: lambda channel, _: self.registry.watch(channel),
             StandBy: self._standby,
             Stop: self._end,
@@ -106,9 +103,9 @@ class Broker:
         }
 
     def report(self) -> Iterator[str]:
-        """For SIGUSR1: the numbers, and the members heard last."""
+        """For SIGUSR1: the numbers, and the members that announced something last."""
         yield ", ".join(f"{name} {value}" for name, value in self.statistics().items())
-        for each in islice(self.registry.recent(), _REPORTED):
+        for each in islice(self.registry.latest(), _REPORTED):
             yield f"{each} at {each.address}"
 
     # -- channels ----------------------------------------------------------
@@ -141,14 +138,14 @@ class Broker:
     def _announce(self, channel: Channel, message: Announce) -> None:
         new = registry.read(message)
         known = self.registry.is_member(channel)
-        why = self.registry.announce(channel, new, self._now())
+        why = self.registry.announce(channel, new)
         if why is not None:
             channel.post(Refusal(why, taken=True))
         elif not known:
             self._welcome(channel, new)
 
     def _welcome(self, channel: Channel, new: Announcement) -> None:
-        others = islice(self.registry.recent(), _COMPARED)
+        others = islice(self.registry.latest(), _COMPARED)
         notes = registry.differences(new, others)
         brokers, members = list(self._standbys.values()), len(self.registry)
         channel.post(Joined(brokers, members, notes))
@@ -169,13 +166,8 @@ class Broker:
             self._log(f"the {last} has ended")
 
     def _still(self, channel: Channel, message: Still) -> None:
-        if not self.registry.still(channel, self._now(), message.load):
+        if not self.registry.still(channel, message.load):
             channel.post(AnnounceAgain())
-
-    def _hosts(self, channel: Channel, message: ListMembers) -> None:
-        found, loads = self.registry.rows_and_loads()
-        for answer in in_messages(found, message.rid, loads):
-            channel.post(answer)
 
     def _standby(self, channel: Channel, message: StandBy) -> None:
         address = message.address
@@ -215,20 +207,16 @@ class Broker:
             # This process was stopped, or busy: what members have said is still unread.
             self._lenient_until = now + MEMBER_SILENCE_S
         self._looked = now
-        if now >= self._lenient_until:
-            for channel, last, why in self.registry.expire(now):
-                self._say_gone(last, why)
-                self._drop(channel, why)
-        if now >= self._sweep_at:
-            self._sweep_at = now + _SWEEP_S
+        if now >= max(self._lenient_until, self._sweep_at):
+            self._sweep_at = now + _PAUSE_S / 2
             self._sweep()
 
     def _sweep(self) -> None:
-        """Let go of clients whose host has vanished: they have never left."""
         for channel in self._node.channels():
-            idle = channel.silent_s > _CLIENT_SILENCE_S
-            if idle and channel.is_open and not self.registry.is_member(channel):
-                self._drop(channel, "you were silent for too long")
+            member, silent_s = self.registry.is_member(channel), channel.silent_s
+            most_s = MEMBER_SILENCE_S if member else _CLIENT_SILENCE_S
+            if channel.is_open and silent_s >= most_s:
+                self._drop(channel, f"it has said nothing for {silent_s:.1f} s")
 
     def _drop(self, channel: Channel, why: str) -> None:
         channel.close(why)  # one that was only slow comes back

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The members of a cluster, as they have announced themselves: the broker's memory.
 
-A pure state machine: it has no socket and no clock. The time comes with each call, and
-messages leave through the function that it was made with. All it knows is told to it
-again by its members, so nothing is lost with it.
+A pure state machine: it has no socket and no clock. Messages leave through the function
+that it was made with. All it knows is told to it again by its members, so nothing is
+lost with it.
 
 * A *member* is an agent, at the other end of a channel of the broker's. It has one
   *row*, which is what it last announced. The registry keeps rows in memory, and hands
@@ -14,14 +14,13 @@ again by its members, so nothing is lost with it.
   placed there by name except by their own driver; their names may be any.
 * A node may announce itself again over a new channel, which then takes the place of the
   old one.
-* A *watcher* gets all rows at once, and from then on each change exactly once, in the
-  order of the changes, which is the same for all watchers.
+* A *watcher* gets all rows at once, with the loads of now, and from then on each change
+  exactly once, in the order of the changes, which is the same for all watchers.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -41,7 +40,6 @@ from mooactor.host.members import (
     in_messages,
 )
 from mooactor.host.protocol import Refused
-from mooactor.times import MEMBER_SILENCE_S
 
 MAX_LABEL_BYTES = MAX_BYTES // 2  # the rest is for what sessions reserve
 _COMPARED = ("mooactor", "python", "torch")
@@ -142,7 +140,6 @@ def _some(names: list[str]) -> str:
 class _Entry:
     member: Hashable
     announced: Announcement
-    heard: float
     load: float | None
 
 
@@ -151,37 +148,29 @@ class Registry:
 
     Args:
       post: sends a message to a watcher.
-      expiry_s: the silence after which a member is taken to be gone.
     """
 
-    def __init__(self, post: Post, expiry_s: float = MEMBER_SILENCE_S) -> None:
+    def __init__(self, post: Post) -> None:
         self._post = post
-        self._expiry_s = expiry_s
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # longest silent first
+        self._entries: dict[str, _Entry] = {}
         self._by_member: dict[Hashable, str] = {}
         self._watchers: dict[Hashable, None] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def rows(self) -> list[bytes]:
-        """Every member's row, encoded, by name, hosts first."""
-        return [entry.announced.row for entry in self._sorted()]
+    def rows(self) -> list[tuple[bytes, float | None]]:
+        """Every member's row, encoded, and its load, by name, hosts first."""
 
-    def rows_and_loads(self) -> tuple[list[bytes], list[float | None]]:
-        """The same, and the load of each, in the same order."""
-        found = self._sorted()
-        return [each.announced.row for each in found], [each.load for each in found]
-
-    def _sorted(self) -> list[_Entry]:
         def place(entry: _Entry) -> tuple[bool, str, str]:
             announced = entry.announced
             return announced.kind != "host", announced.name, announced.id
 
-        return sorted(self._entries.values(), key=place)
+        found = sorted(self._entries.values(), key=place)
+        return [(entry.announced.row, entry.load) for entry in found]
 
-    def recent(self) -> Iterator[Announcement]:
-        """Those of the members heard last, the latest first."""
+    def latest(self) -> Iterator[Announcement]:
+        """Those of all members, the latest first."""
         return (entry.announced for entry in reversed(self._entries.values()))
 
     def members(self) -> list[Any]:
@@ -189,9 +178,7 @@ class Registry:
 
     # -- members -----------------------------------------------------------
 
-    def announce(
-        self, member: Hashable, announced: Announcement, now: float
-    ) -> str | None:
+    def announce(self, member: Hashable, announced: Announcement) -> str | None:
         """Take what a member announces, new or changed.
 
         Returns why it is refused, None if it is not. A refused member is no member, and
@@ -208,8 +195,8 @@ class Registry:
             held = None
         self._drop_others(member, key, announced)
         before = None if held is None else held.announced.row
-        self._entries[key] = _Entry(member, announced, now, announced.load)
-        self._entries.move_to_end(key)
+        self._entries.pop(key, None)  # so that it is the latest
+        self._entries[key] = _Entry(member, announced, announced.load)
         self._by_member[member] = key
         if announced.row != before:
             self._tell_all(Changed(announced.row))
@@ -227,15 +214,13 @@ class Registry:
     def is_member(self, member: Hashable) -> bool:
         return member in self._by_member
 
-    def still(self, member: Hashable, now: float, load: float | None = None) -> bool:
+    def still(self, member: Hashable, load: float | None = None) -> bool:
         """It lives, and its row has not changed; False if it has none here. Its load is
         no news for watchers."""
         key = self._by_member.get(member)
         if key is None:
             return False
-        entry = self._entries[key]
-        entry.heard, entry.load = now, load
-        self._entries.move_to_end(key)
+        self._entries[key].load = load
         return True
 
     def leave(self, member: Hashable, why: str) -> Announcement | None:
@@ -246,23 +231,6 @@ class Registry:
         last = self._entries.pop(key).announced
         self._tell_all(Gone(last.name, last.id, readable(why)))
         return last
-
-    def expire(self, now: float) -> list[tuple[Any, Announcement, str]]:
-        """Let go of members that were silent for too long: each with what it announced
-        last, and the reason."""
-        found = []
-        for entry in list(self._silent(now)):
-            last = entry.announced
-            why = f"{last.name} has said nothing for {now - entry.heard:.1f} s"
-            self.leave(entry.member, why)
-            found.append((entry.member, last, why))
-        return found
-
-    def _silent(self, now: float) -> Iterator[_Entry]:
-        for entry in self._entries.values():
-            if entry.heard + self._expiry_s > now:
-                return
-            yield entry
 
     # -- watchers ----------------------------------------------------------
 

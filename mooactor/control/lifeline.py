@@ -48,8 +48,6 @@ class LifelineClosed(Exception):
 class Lifeline:
     """One end. `send` from any thread; `receive_nowait` from one at a time."""
 
-    polled = True  # an event loop waits for its descriptor
-
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._socket = sock

@@ -20,20 +20,15 @@ import socket
 import sys
 import time
 import traceback
-from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from mooactor.control.lifeline import Lifeline
 from mooactor.host import leftovers
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
-from mooactor.host.logs import Logs
-from mooactor.host.nursery import Nursery
-from mooactor.host.reaper import Reaper
+from mooactor.host.output import Logs
+from mooactor.host.placement import Sites
 from mooactor.host.resources import Resources
-from mooactor.host.site import Site
-from mooactor.host.sites import Sites
+from mooactor.host.site import Reaper, Site, Zygote, fork_zygote
 from mooactor.process import files, signals
 from mooactor.process.environment import host_name
 from mooactor.process.protocol import Configure
@@ -45,33 +40,28 @@ from mooactor.process.system import (
     name_process,
 )
 
-if TYPE_CHECKING:
-    from mooactor.host.cluster import Cluster
-
 
 class Agent:
     """The agent of a driver, with the home of its session."""
 
     def __init__(
-        self, driver: Lifeline, loop: EventLoop, nursery: Nursery, driver_process: int
+        self, driver: Lifeline, loop: EventLoop, zygote: Zygote, driver_process: int
     ) -> None:
         """`driver_process`: its pidfd."""
         self._driver = driver
         self._loop = loop
         self.logs = Logs(loop, driver)
         self._reaper = Reaper(loop)
-        here = Site(host_name(), loop, nursery, self._reaper, self.logs)
+        here = Site(host_name(), loop, self._reaper, self.logs)
+        here.adopt_zygote(zygote)
         self._sites = Sites(here, Resources.of_this_host(binds=False))
         self.home = Home(driver, driver_process, loop, self._sites, self.logs)
         self.home.on_configured = self._configured
         here.family = self.home
-        self._cluster: Cluster | None = None
-        # The loop writes the report for SIGUSR1; the signal wakes it up.
-        self._reports: deque[str] = deque()
-        signals.report_on_sigusr1("the agent", self._living, write=self._reports.append)
+        loop.report_on_sigusr1("the agent", self.home.report, self._write)
 
-    def _living(self) -> Iterator[str]:
-        return self.home.report()
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
 
     def _configured(self, config: Configure) -> None:
         """The driver has said what session this is."""
@@ -79,24 +69,14 @@ class Agent:
             return
         from mooactor.host.cluster import Cluster  # only here: it loads ZeroMQ
 
-        self._cluster = Cluster(self.home, self._loop, config)
+        Cluster(self.home, self._loop, config)
 
     def run(self) -> None:
         """Serve until the driver is gone or ends the session."""
         home = self.home
         while not home.over:
-            self._loop.serve(self._due())
+            self._loop.serve(home.due())
             home.after_round()
-            if self._cluster is not None:
-                self._cluster.after_round()
-            while self._reports:
-                sys.stderr.write(self._reports.popleft())
-
-    def _due(self) -> float | None:
-        due = [self.home.due()]
-        if self._cluster is not None:
-            due.append(self._cluster.node.due())
-        return min((at for at in due if at is not None), default=None)
 
     def close(self) -> None:
         """Leave nothing: neither the zygote nor processes that actors have left
@@ -130,12 +110,11 @@ def main(fd: int, driver_process: int) -> None:
     name_process("moo-agent")
     adopt_orphans()
     loop = EventLoop()
-    nursery = Nursery(loop)
-    nursery.fork_zygote()  # first: it imports while the agent gets ready
+    zygote = fork_zygote()  # first: it imports while the agent gets ready
     leftovers.start(os.environ[leftovers.VARIABLE])
     # A terminal may be set to stop background processes that write to it.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    agent = Agent(Lifeline(socket.socket(fileno=fd)), loop, nursery, driver_process)
+    agent = Agent(Lifeline(socket.socket(fileno=fd)), loop, zygote, driver_process)
     sys.stderr = agent.logs.stderr()
     try:
         agent.run()

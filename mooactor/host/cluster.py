@@ -59,7 +59,7 @@ class Cluster:
         if home.namespace is not None:
             home.namespace.membership = self.membership
         home.sites.cluster = self
-        loop.watch(self.node.fileno(), self.node.serve)
+        loop.serve_node(self.node)
 
     def _announcement(self) -> Row:
         home, config = self._home, self._config
@@ -90,7 +90,7 @@ class Cluster:
         else:
             self._home.namespace.when_settled(tell)
 
-    def _refused(self, address: str, why: str) -> None:
+    def _refused(self, address: str, why: str, hopeless: bool) -> None:
         self._refusals.setdefault(address, why)
         self._heard(address)
 
@@ -140,14 +140,6 @@ class Cluster:
         about = (config.place, config.python, config.argv, config.preload)
         site.open(channel, Open(config.mark, *about, near))
         return site
-
-    # -- the loop ----------------------------------------------------------------
-
-    def after_round(self) -> None:
-        """The loop has served what there was."""
-        due = self.node.due()
-        if due is not None and due <= self.node.clock.now():
-            self.node.serve()
 
     def close(self) -> None:
         """Leave it."""

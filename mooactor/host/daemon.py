@@ -16,9 +16,9 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
@@ -29,9 +29,9 @@ from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome, Guest
 from mooactor.host.members import FAREWELL, Row, versions
 from mooactor.host.membership import Membership
-from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
-from mooactor.process import files, signals
+from mooactor.host.site import Reaper
+from mooactor.process import files
 from mooactor.process.system import MOUNT_PROC, adopt_orphans, why_no_proc
 
 
@@ -49,6 +49,14 @@ class Offer:
     labels: dict[str, str] = field(default_factory=dict)
 
 
+class BrokerNews(Protocol):
+    """See `Membership`, which tells these."""
+
+    def joined(self, broker: str, notes: list[str]) -> None: ...
+    def refused(self, broker: str, why: str, hopeless: bool) -> None: ...
+    def lost(self, broker: str, why: str) -> None: ...
+
+
 class HostDaemon:
     """One host of a cluster. `loop` is the command's, which also has its signals."""
 
@@ -56,15 +64,10 @@ class HostDaemon:
         self,
         offer: Offer,
         loop: EventLoop,
-        say: Callable[[str], None],
-        joined: Callable[[str], None],
-        lost: Callable[[str, str], None],
-        hopeless: Callable[[str, str], None],
+        news: BrokerNews,
         stop: Callable[[], None],
     ) -> None:
-        """`say` puts a line into the log; `joined` is told a broker's address, `lost`
-        why there is none, or none any more, and `hopeless` why it refuses this host, if
-        that will not change by itself; it is tried again. `stop` has the command end.
+        """`news` is told of the brokers; `stop` has the command end.
 
         Raises:
           OSError: there is no address to listen on, or no /proc.
@@ -72,8 +75,6 @@ class HostDaemon:
         """
         self.offer = offer
         self.loop = loop
-        self._say = say
-        self._joined = joined
         self._stop = stop
         if (why := why_no_proc()) is not None:
             raise OSError(f"this machine cannot be a host: {why}; {MOUNT_PROC}")
@@ -88,21 +89,19 @@ class HostDaemon:
         self._announced = 0  # of the changes of what is reserved
         self.node = Node(offer.secret, **listening(offer.reach))
         self.node.accept = self._accept
-        self._reports: deque[str] = deque()
-        signals.report_on_sigusr1("the agent", self._living, write=self._reports.append)
         self._membership = Membership(
             self.node,
             offer.brokers,
             self._announcement,
             loop.later,
             watch=False,
-            on_joined=self._on_joined,
-            on_refused=self._on_refused,
-            on_hopeless=hopeless,
-            on_lost=lost,
+            on_joined=news.joined,
+            on_refused=news.refused,
+            on_lost=news.lost,
         )
 
-    def _living(self) -> Iterator[str]:
+    def report(self) -> Iterator[str]:
+        """For SIGUSR1: the sessions here."""
         for guest in list(self._guests):
             yield f"session {guest.mark}: {len(guest)} processes"
 
@@ -127,14 +126,6 @@ class HostDaemon:
             shares=self.resources.devices.free,
             reserved=self.resources.by_session(),
         )
-
-    def _on_joined(self, broker: str, notes: list[str]) -> None:
-        for note in notes:
-            self._say(note)
-        self._joined(broker)
-
-    def _on_refused(self, broker: str, why: str) -> None:
-        self._say(f"the broker at {broker} refuses this host: {why}")
 
     # -- sessions ------------------------------------------------------------
 
@@ -167,8 +158,6 @@ class HostDaemon:
         if self.resources.changes != self._announced:
             self._announced = self.resources.changes
             self._membership.changed()
-        while self._reports:
-            self._say(self._reports.popleft())
 
     def close(self) -> None:
         """End all sessions here, and leave nothing."""

@@ -26,6 +26,7 @@ from msgspec.structs import astuple
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Message
 from mooactor.host.members import Stop
+from mooactor.host.output import Printer
 from mooactor.host.protocol import (
     TO_DESK,
     AskNames,
@@ -33,7 +34,6 @@ from mooactor.host.protocol import (
     LeftOut,
     Line,
     Logs,
-    Printer,
     Refused,
     SessionStatus,
     Status,
@@ -45,8 +45,8 @@ from mooactor.times import GRACE_S
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
+    from mooactor.host.lifetimes import Supervised
     from mooactor.host.namespaces import Neighbor
-    from mooactor.host.supervised import Supervised
 
 _PATIENCE_S = 1.0  # for processes that are busy
 _MOST_LINES = 1000  # kept of one actor
@@ -204,7 +204,8 @@ def is_meant(label: str, name: str) -> bool:
 
 
 class Desk:
-    """One for each home that has joined a cluster."""
+    """One for each home that has joined a cluster; it hears all channels that others
+    open."""
 
     def __init__(self, home: Home, mark: str, driver: str) -> None:
         """`driver`: what the session's program is called."""
@@ -212,18 +213,41 @@ class Desk:
         self._mark = mark
         self._driver = driver
         self.history = History()
+        self._neighbors: dict[Channel, Neighbor] = {}  # those that opened a channel
         home.logs.history = self.history.add
         home.on_over = self._over
 
-    def accept(self, channel: Channel) -> Visit:
+    def accept(self, channel: Channel) -> Desk:
         """Somebody with the key has opened a channel."""
-        return Visit(self)
+        return self
 
-    def meet(self, channel: Channel, message: AskNames) -> Neighbor:
-        """Raises Refused: there is no such namespace here."""
-        if self._home.namespace is None:
-            raise Refused("this session has no namespace")
-        return self._home.namespace.accept(channel, message)
+    # -- the channels' listener --------------------------------------------
+
+    def handle(self, channel: Channel, data: bytes) -> None:
+        """A message of a command's, or of another session of the namespace."""
+        if channel in self._neighbors:
+            self._neighbors[channel].handle(channel, data)
+            return
+        try:
+            message = TO_DESK.decode(data)
+            if not isinstance(message, AskNames):
+                self.act_on(channel, message)
+            elif self._home.namespace is None:
+                raise Refused("this session has no namespace")
+            else:
+                found = self._home.namespace.accept(channel, message)
+                self._neighbors[channel] = found
+        except (Refused, ValueError) as error:
+            why = f"a malformed message: {error!s:.200}"
+            channel.close(why)
+            self.channel_closed(channel, why)
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        self.history.forget(channel)
+        if (neighbor := self._neighbors.pop(channel, None)) is not None:
+            neighbor.channel_closed(channel, why)
+
+    # -- commands ------------------------------------------------------------
 
     def act_on(self, channel: Channel, message: Message) -> None:
         """One request of a command's."""
@@ -268,31 +292,3 @@ class Desk:
         if self.history.followed:
             rest = [other.label for other in self._home.living.values()]
             self.history.end(actor.label, in_words(record), rest)
-
-
-class Visit:
-    """The listener of one such channel."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._neighbor: Neighbor | None = None  # if another session has opened it
-
-    def handle(self, channel: Channel, data: bytes) -> None:
-        if self._neighbor is not None:
-            self._neighbor.handle(channel, data)
-            return
-        try:
-            message = TO_DESK.decode(data)
-            if isinstance(message, AskNames):
-                self._neighbor = self._desk.meet(channel, message)
-            else:
-                self._desk.act_on(channel, message)
-        except (Refused, ValueError) as error:
-            why = f"a malformed message: {error!s:.200}"
-            channel.close(why)
-            self.channel_closed(channel, why)
-
-    def channel_closed(self, channel: Channel, why: str) -> None:
-        self._desk.history.forget(channel)
-        if self._neighbor is not None:
-            self._neighbor.channel_closed(channel, why)

@@ -17,35 +17,37 @@ import contextlib
 import os
 import selectors
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from mooactor.control.clock import REAL, Clock
-from mooactor.control.lifeline import LifelineClosed, Received
+from mooactor.control.lifeline import Lifeline, LifelineClosed
 from mooactor.control.messages import Message
+from mooactor.process import signals
 from mooactor.process.protocol import Reply
 
 _LONGEST_S = 3600.0  # epoll takes no infinite or very large timeout
 
 
-class Line(Protocol):
-    """A way to one process; see `Lifeline` for what each method promises."""
+class FarLine(abc.ABC):
+    """The way to a process of another host or session, over a channel: others bring
+    its messages, by `EventLoop.arrived`. ``number`` names it at the other end."""
 
-    @property
-    def polled(self) -> bool:
-        """Whether it has a descriptor; else others bring its messages, by `arrived`."""
+    def __init__(self, number: int) -> None:
+        self.number = number
 
-    def fileno(self) -> int: ...
-    @property
-    def kept(self) -> int: ...
-    def post(
-        self, message: Message | bytes, fds: Sequence[int] = (), *, hold: bool = False
-    ) -> bool: ...
-    def flush(self) -> bool: ...
-    def receive_nowait(self) -> list[Received]: ...
-    def give_up(self) -> None: ...
-    def close(self) -> None: ...
+    @abc.abstractmethod
+    def hand_on(self, message: Message, fds: Sequence[int]) -> None:
+        """Send it at once: the channel has the bound."""
+
+    def close(self) -> None:  # noqa: B027
+        """The other end hears of it otherwise, if at all."""
+
+
+#: A way to one process.
+Line: TypeAlias = "Lifeline | FarLine"
 
 
 class Listener(Protocol):
@@ -59,6 +61,14 @@ class Listener(Protocol):
         """The line has ended; called once."""
 
 
+class Node(Protocol):
+    """See `control.node.Node`: it has a descriptor, and times of its own."""
+
+    def fileno(self) -> int: ...
+    def due(self) -> float | None: ...
+    def serve(self) -> None: ...
+
+
 class EventLoop:
     """Waits on everything at once; never blocks on any one of them."""
 
@@ -67,8 +77,11 @@ class EventLoop:
         self._timers = clock.timers()
         self._selector = selectors.DefaultSelector()
         self._listeners: dict[Line, Listener] = {}
-        self._paused: set[Line] = set()  # that are left unread
-        self._held: set[Line] | None = None  # lines with messages for `together`
+        self._paused: set[Lifeline] = set()  # that are left unread
+        self._held: set[Lifeline] | None = None  # lines with messages for `together`
+        self._node: Node | None = None
+        self._reports: deque[str] = deque()
+        self._report: Callable[[str], object] = self._reports.append
 
     def serve(self, latest: float | None = None) -> None:
         """Wait for events, at most until `latest` (monotonic), and act on them."""
@@ -78,14 +91,18 @@ class EventLoop:
             if self._selector.get_map().get(key.fd) == key:
                 key.data()
         self._timers.run_due()
+        due = None if self._node is None else self._node.due()
+        if self._node is not None and due is not None and due <= self.clock.now():
+            self._node.serve()
+        while self._reports:
+            self._report(self._reports.popleft())
 
     def _timeout(self, latest: float | None) -> float | None:
-        due = self._timers.due()
-        if due is None or (latest is not None and latest < due):
-            due = latest
-        if due is None:
+        node = None if self._node is None else self._node.due()
+        times = [at for at in (self._timers.due(), latest, node) if at is not None]
+        if not times:
             return None
-        return min(_LONGEST_S, max(0.0, due - self.clock.now()))
+        return min(_LONGEST_S, max(0.0, min(times) - self.clock.now()))
 
     def later(self, delay: float, action: Callable[[], None]) -> None:
         """Call `action` after `delay` seconds; at once if there is none."""
@@ -133,17 +150,34 @@ class EventLoop:
         self.watch(read, woken)
         return end
 
+    def serve_node(self, node: Node) -> None:
+        """Serve the node, the only one here."""
+        self._node = node
+        self.watch(node.fileno(), node.serve)
+
+    def report_on_sigusr1(
+        self,
+        name: str,
+        parts: Callable[[], Iterable[str]],
+        write: Callable[[str], object],
+    ) -> None:
+        """Have `write` called with the report of this process, beside these lines: by
+        the loop, which the signal wakes, for a handler must not write."""
+        self._report = write
+        signals.report_on_sigusr1(name, parts, write=self._reports.append)
+
     # -- lifelines ---------------------------------------------------------
 
     def watch_line(self, line: Line, listener: Listener) -> None:
         """Hand its messages to the listener, until it is closed."""
         self._listeners[line] = listener
-        self._expect(line, selectors.EVENT_READ)
+        if isinstance(line, Lifeline):
+            self._expect(line, selectors.EVENT_READ)
 
     def is_open(self, line: Line) -> bool:
         return line in self._listeners
 
-    def pause_reading(self, line: Line) -> None:
+    def pause_reading(self, line: Lifeline) -> None:
         """Leave what it says from here on in its socket, and its end unknown, until
         `resume_reading`. Messages that were read together with the present one come
         still, and all of them to the one who reads the line himself."""
@@ -151,20 +185,20 @@ class EventLoop:
             self._paused.add(line)
             self._expect(line, selectors.EVENT_WRITE if line.kept else 0)
 
-    def resume_reading(self, line: Line) -> None:
+    def resume_reading(self, line: Lifeline) -> None:
         """The opposite of `pause_reading`."""
         if line in self._paused:
             self._paused.discard(line)
             more = selectors.EVENT_WRITE if line.kept else 0
             self._expect(line, selectors.EVENT_READ | more)
 
-    def _serve_line(self, line: Line) -> None:
+    def _serve_line(self, line: Lifeline) -> None:
         if line in self._paused:
             self._send_kept(line)
         else:
             self.read_line(line)
 
-    def read_line(self, line: Line) -> bool:
+    def read_line(self, line: Lifeline) -> bool:
         """Hand on its arrived messages, send the waiting ones; False if there were
         none."""
         listener = self._listeners.get(line)
@@ -181,20 +215,20 @@ class EventLoop:
             self._send_kept(line)
         return bool(received)
 
-    def _send_kept(self, line: Line) -> None:
+    def _send_kept(self, line: Lifeline) -> None:
         try:
             more = selectors.EVENT_WRITE if line.flush() else 0
             self._expect(line, selectors.EVENT_READ | more)
         except LifelineClosed:
             self._give_up(line)
 
-    def _give_up(self, line: Line) -> None:
+    def _give_up(self, line: Lifeline) -> None:
         """Nobody will read there: the end is known once all that came is read."""
         line.give_up()
         self._expect(line, selectors.EVENT_READ)
 
-    def arrived(self, line: Line, data: bytes, fds: list[int]) -> None:
-        """Hand on a message of a line that is not polled, and close `fds`."""
+    def arrived(self, line: FarLine, data: bytes, fds: list[int]) -> None:
+        """Hand on a message that has come over a channel, and close `fds`."""
         listener = self._listeners.get(line)
         if listener is not None:
             self._hand_on(listener, line, data, fds)
@@ -208,7 +242,7 @@ class EventLoop:
             for fd in fds:
                 os.close(fd)
 
-    def read_to_the_end(self, line: Line) -> None:
+    def read_to_the_end(self, line: Lifeline) -> None:
         """Hand on all that a process has sent before it died."""
         while self.read_line(line):
             pass
@@ -218,8 +252,9 @@ class EventLoop:
         is closed."""
         listener = self._listeners.pop(line, None)
         if listener is not None:
-            self._paused.discard(line)
-            self._expect(line, 0)
+            if isinstance(line, Lifeline):
+                self._paused.discard(line)
+                self._expect(line, 0)
             listener.line_closed(line)
 
     def post(
@@ -231,6 +266,10 @@ class EventLoop:
         loop, after all earlier messages.
         """
         if not self.is_open(line):
+            return
+        if isinstance(line, FarLine):
+            assert not isinstance(message, bytes)  # only agents hand on such
+            line.hand_on(message, fds)
             return
         try:
             if self._held is not None:
@@ -258,11 +297,9 @@ class EventLoop:
         if rid is not None:
             self.post(line, Reply(rid, value, **more))
 
-    def _expect(self, line: Line, events: int) -> None:
+    def _expect(self, line: Lifeline, events: int) -> None:
         """Serve it when one of these happens, but for its being readable while it is
         paused."""
-        if not line.polled:
-            return
         if line in self._paused:
             events &= ~selectors.EVENT_READ
         action = partial(self._serve_line, line)
@@ -273,40 +310,3 @@ class EventLoop:
             self._selector.modify(line, events, action)
         else:
             self._selector.unregister(line)
-
-
-class FarLine(abc.ABC):
-    """See `eventloop.Line`: it has no descriptor, and never keeps anything back.
-    ``number`` names it at the other end of the channel."""
-
-    polled = False
-    kept = 0  # the channel has the bound
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def fileno(self) -> int:
-        return -1
-
-    def post(
-        self, message: Message | bytes, fds: Sequence[int] = (), *, hold: bool = False
-    ) -> bool:
-        assert not isinstance(message, bytes)  # agents alone hand on what is encoded
-        self.hand_on(message, fds)
-        return False
-
-    @abc.abstractmethod
-    def hand_on(self, message: Message, fds: Sequence[int]) -> None:
-        """Send it over the channel."""
-
-    def flush(self) -> bool:
-        return False
-
-    def receive_nowait(self) -> list[Received]:
-        return []
-
-    def give_up(self) -> None:  # noqa: B027
-        """There is nothing to give up."""
-
-    def close(self) -> None:  # noqa: B027
-        """The other end hears of it otherwise, if at all."""

@@ -14,6 +14,11 @@ Invariants:
 * A session has one open guest on a host at most. The account knows a reservation by the
   session's mark and the actor's id, and `close` gives back all that has the mark.
 * Nothing of the home's is unpickled here; bytes are handed on.
+* A process that is faster than the channel is slowed down, and nothing of it is lost,
+  for its pipes and its line are left unread while too much waits for the home. All that
+  is read of it goes to the channel at once, so it stays in that order, and the channel
+  counts none of it: it is what one read of each had, and all that dead ones had left in
+  their sockets and pipes.
 """
 
 from __future__ import annotations
@@ -22,23 +27,25 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from mooactor.control import incarnations
 from mooactor.control.channel import Channel
+from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Malformed, Message, Unsendable, readable
 from mooactor.host import remote
-from mooactor.host.eventloop import Line
+from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups
 from mooactor.host.leftovers import Leftovers
 from mooactor.host.members import OF_A_MEMBER, Stop
-from mooactor.host.nursery import LocalProcess, Nursery
+from mooactor.host.output import LineReader, Pipes, Printer
 from mooactor.host.placement import free_on, lacks
 from mooactor.host.protocol import (
-    MOST_OF_DEVICES,
     TO_GUEST,
     Born,
     Close,
@@ -51,23 +58,21 @@ from mooactor.host.protocol import (
     GroupFrame,
     Kill,
     Leave,
-    Lost,
     Now,
+    OfAProcess,
     Open,
     Opened,
     OverLine,
     Preload,
+    Printed,
     Refused,
-    Reserve,
-    Reserved,
     Start,
 )
-from mooactor.host.relays import LineRelay, OutputRelay
-from mooactor.host.site import End, Process, Site
+from mooactor.host.site import LocalProcess, Process, Site
 from mooactor.process import files
 from mooactor.process.deaths import bury
 from mooactor.process.needs import Amount
-from mooactor.process.parcel import sealed
+from mooactor.process.parcel import contents, sealed
 
 if TYPE_CHECKING:
     from mooactor.host.daemon import HostDaemon
@@ -91,12 +96,15 @@ class Guest:
         self._directory = ""
         self._lock = -1
         self._groups = Groups(self._loop, self.host, self._group_says)
-        self._processes: dict[int, LocalProcess] = {}
-        self._by_line: dict[Line, int] = {}
+        self._by_line: dict[Line, LocalProcess] = {}
         self.closed = False
 
     def __len__(self) -> int:
-        return len(self._processes)
+        return len(self._by_line)
+
+    def _process(self, message: OfAProcess) -> LocalProcess | None:
+        assert self._site is not None
+        return self._site.get(message.number)
 
     # -- what the home says ------------------------------------------------
 
@@ -110,7 +118,6 @@ class Guest:
         """
         actions: dict[type[Message], Callable[[Any], None]] = {
             Open: self._open,
-            Reserve: self._reserve,
             Start: self._start,
             OverLine: self._line,
             Closed: self._close_line,
@@ -159,45 +166,32 @@ class Guest:
         self.mark = message.session
         near = remote.accepted(message.near)
         self._directory, self._lock = (near, -1) if near else files.make_directory()
-        nursery = Nursery(
+        self._site = Site(
+            self.host,
             self._loop,
+            self._daemon.reaper,
+            self._output,
+            where=self.host,
             python=python,
             cwd=place.cwd,
             environment=self._leftovers.environment,
         )
-        self._site = Site(
-            self.host,
-            self._loop,
-            nursery,
-            self._daemon.reaper,
-            self._output,
-            where=self.host,
-        )
         self._site.family = self
-        nursery.configure(place.path, message.argv, message.preload)
-        nursery.exec_zygote()  # which gets all that by now
+        self._site.configure(place.path, message.argv, message.preload)
+        self._site.exec_zygote()  # which gets all that by now
 
-    def _reserve(self, message: Reserve) -> None:
-        holders = [(self.mark, one) for one in message.holders]
-        needs, note = message.needs, self._daemon.no_room() or ""
-        if not note:
-            room = self._resources.take_all(holders, needs)
-            if room < len(holders):
-                note = self._lacks(needs, room, len(holders))
-        self._post(Reserved(message.number, note))
-
-    def _lacks(self, needs: Amount, room: int = 0, count: int = 1) -> str:
-        """Why there is no room for more than so many of them."""
+    def _lacks(self, needs: Amount) -> str:
+        """Why there is no room for that."""
         free = self._resources.total - self._resources.reserved()
         shares = self._resources.devices.free
-        return lacks(needs, free_on(self.host, free, needs, shares), room, count)
+        return lacks(needs, free_on(self.host, free, needs, shares), 0, 1)
 
     def _start(self, message: Start) -> None:
         assert self._site is not None
         number, needs = message.number, message.needs
-        if number in self._processes:
+        if self._process(message) is not None:
             raise Refused(f"there is a process {number} already")
-        holder = (self.mark, message.holder)
+        holder = (self.mark, message.life.actor_id)
         why = self._daemon.no_room()
         if why is not None:
             self._post(Denied(number, why))
@@ -214,18 +208,17 @@ class Guest:
         )
         fds = [sealed([data]) for data in message.parcels]
         try:
-            process = self._site.start(life, fds, message.tries)
+            process = self._site.start(life, fds, number)
         except (OSError, TypeError) as error:
             self._post(Failed(number, readable(str(error))))
             return
         finally:
             for fd in fds:
                 os.close(fd)
-        self._processes[number] = process
-        self._by_line[process.line] = number
+        self._by_line[process.line] = process
 
     def _line(self, message: OverLine) -> None:
-        process = self._processes.get(message.number)
+        process = self._process(message)
         if process is None:
             return  # it has ended meanwhile
         if message.stops:
@@ -240,7 +233,7 @@ class Guest:
             os.close(fd)
 
     def _close_line(self, message: Closed) -> None:
-        process = self._processes.get(message.number)
+        process = self._process(message)
         if process is not None:
             self._note_leftovers(process)
             self._loop.close_line(process.line)
@@ -248,14 +241,14 @@ class Guest:
 
     def _kill(self, message: Kill) -> None:
         assert self._site is not None
-        process = self._processes.get(message.number)
+        process = self._process(message)
         if process is None:
             return
         if process.pid is not None:
             self._note_leftovers(process)
             self._site.kill(process)
         else:
-            self._forget(process)
+            del self._by_line[process.line]
             self._site.disown(process)
 
     def _group_says(self, place: int, frame: bytes) -> None:
@@ -284,53 +277,32 @@ class Guest:
 
     def handle(self, line: Line, data: bytes, fds: list[int]) -> None:
         """A process has said something: the home hears it, and decodes it."""
-        number = self._by_line.get(line)
-        if number is None or self.closed:
+        process = self._by_line.get(line)
+        if process is None or self.closed:
             return
         try:
-            self._lines.said(line, number, data, fds)
+            self._lines.said(process.line, process.number, data, fds)
         except (Unsendable, OSError):  # too large for a message of ours, or no parcel
             self._loop.close_line(line)
 
     def line_closed(self, line: Line) -> None:
-        number = self._by_line.get(line)
-        if number is not None:
-            self._post(Closed(number))
+        process = self._by_line.get(line)
+        if process is not None:
+            self._post(Closed(process.number))
 
-    def born(self, process: Process) -> None:
-        number = self._by_line[process.line]
-        devices = process.cuda_visible_devices
-        if devices is not None:  # anything, if the user has set it
-            devices = readable(devices, MOST_OF_DEVICES)
-        assert process.pid is not None
-        self._post(Born(number, process.pid, process.cores, devices))
-
-    def lost(self, process: Process) -> None:
-        self._post(Lost(self._forget(process)))
-
-    def failed(self, process: Process, note: str) -> None:
-        self._post(Failed(self._forget(process), readable(note)))
-
-    def dying(self, process: Process) -> None:
-        self._post(Dying(self._by_line[process.line]))
-
-    def exited(self, process: Process, end: End) -> None:
-        number = self._by_line[process.line]
-        life = self._processes[number].life
-        self._remove_inbox(life.actor_id + life.incarnation)
-        self._forget(process)
-        self._post(Exited(number, end.status, list(end.stderr), end.oom))
+    def happened(self, process: Process, message: OfAProcess) -> None:
+        """News of a process, for the home."""
+        if not isinstance(message, Born | Dying):
+            life = self._by_line.pop(process.line).life
+            if isinstance(message, Exited):
+                self._remove_inbox(life.actor_id + life.incarnation)
+        self._post(message)
 
     def _remove_inbox(self, process_id: int) -> None:
         # The data plane's socket stays: that it refuses is how a dead owner is known.
         with contextlib.suppress(OSError):
             os.unlink(f"{self._directory}/{process_id:016x}")
         bury(self._directory, process_id)
-
-    def _forget(self, process: Process) -> int:
-        number = self._by_line.pop(process.line)
-        del self._processes[number]
-        return number
 
     # -- the end -------------------------------------------------------------
 
@@ -342,7 +314,7 @@ class Guest:
         self.closed = True
         self._channel.close(why)
         if self._site is not None:
-            for process in self._processes.values():
+            for process in self._by_line.values():
                 self._note_leftovers(process)
             self._site.close()
             self._leftovers.end()
@@ -389,3 +361,89 @@ class FromHome:
     def channel_closed(self, channel: Channel, why: str) -> None:
         """The home is gone, or has closed the session here."""
         self._guest.close()
+
+
+_MOST_KEPT = 1 << 21
+_MOST_PRINTED = 1 << 19  # bytes that the home has not handled yet: it takes 10 ms
+_PER_LINE = 1 << 6  # bytes that a line costs beside its text, about
+_PER_MESSAGE = 1 << 12
+_RETRY_S = 0.01
+
+
+class OutputRelay:
+    """As `logs.Logs`. News wait behind little of what the living print: no pipe is
+    read while the home has not handled `_MOST_PRINTED` bytes of it."""
+
+    def __init__(self, loop: EventLoop, channel: Channel) -> None:
+        self._loop = loop
+        self._channel = channel
+        self._pipes = Pipes(loop, self._has_room)
+        # Unhandled output, as bytes, and where in the channel each piece ends.
+        self._printed = 0
+        self._under_way: deque[tuple[int, int]] = deque()
+
+    def begin(self, number: int, fd: int, printer: Printer) -> LineReader:
+        emit = partial(self._post, number, printer)
+        reader = LineReader(fd, emit, self._loop.later)
+        self._pipes.watch(reader)
+        return reader
+
+    def _post(self, number: int, printer: Printer, lines: list[bytes]) -> None:
+        text = b"\n".join(lines)
+        self._channel.post(Printed(number, printer, text), patient=True)
+        cost = len(text) + _PER_LINE * len(lines) + _PER_MESSAGE
+        self._printed += cost
+        self._under_way.append((self._channel.posted, cost))
+
+    def _has_room(self) -> bool:
+        handled = self._channel.handled
+        while self._under_way and self._under_way[0][0] <= handled:
+            self._printed -= self._under_way.popleft()[1]
+        return self._printed < _MOST_PRINTED
+
+    def end(self, reader: LineReader) -> None:
+        """As `logs.Logs` has it."""
+        self._pipes.unwatch(reader)
+        reader.finish()
+
+
+class LineRelay:
+    """Messages of processes over their lines."""
+
+    def __init__(self, loop: EventLoop, channel: Channel) -> None:
+        self._loop = loop
+        self._channel = channel
+        self._paused: dict[Lifeline, None] = {}
+        self._due = False  # it looks again
+
+    def said(
+        self, line: Lifeline, number: int, data: bytes, fds: Sequence[int] = ()
+    ) -> None:
+        """Post what the process of that number has said. The contents of `fds` become
+        its parcels, which are no copies; the descriptors stay the caller's.
+
+        Raises:
+          Unsendable: it is too large.
+          OSError: a parcel cannot be read.
+        """
+        message = OverLine(number, data, False, None, [])
+        self._channel.post(message, list(map(contents, fds)), patient=True)
+        if self._channel.queued > _MOST_KEPT:
+            self._loop.pause_reading(line)
+            self._paused[line] = None
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if self._paused and not self._due and self._channel.is_open:
+            self._due = True
+            self._loop.later(_RETRY_S, self._look)
+
+    def _look(self) -> None:
+        """Read them again, one after the other, while there is room."""
+        self._due = False
+        while self._paused and self._channel.queued <= _MOST_KEPT:
+            line = next(iter(self._paused))
+            del self._paused[line]
+            self._loop.resume_reading(line)
+            self._loop.read_line(line)
+        self._look_again()

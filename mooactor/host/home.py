@@ -27,18 +27,24 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Message
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.groups import Groups, Masters
-from mooactor.host.lifetimes import Lifetimes
+from mooactor.host.lifetimes import Lifetimes, Supervised, SupervisedState
 from mooactor.host.locations import Locations
-from mooactor.host.logs import Logs
 from mooactor.host.members import FAREWELL
 from mooactor.host.names import Names
-from mooactor.host.placement import NoPlace, reasons
+from mooactor.host.output import Logs
+from mooactor.host.placement import NoPlace, Sites, reasons
+from mooactor.host.protocol import (
+    Born,
+    Denied,
+    Dying,
+    Exited,
+    Failed,
+    OfAProcess,
+)
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests, Surveys
-from mooactor.host.site import End, Process, is_full
-from mooactor.host.sites import Sites
+from mooactor.host.site import Process, is_full
 from mooactor.host.spawning import ParcelStore, Pending
-from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Supervisors, explained
 from mooactor.process import files
 from mooactor.process.deaths import bury
@@ -57,6 +63,7 @@ if TYPE_CHECKING:
     from mooactor.host.namespaces import Namespace
 
 
+_MOST_TRIES = 3  # to have a process forked
 _MOST_OF_A_NAME = 200  # characters: the end of a path says more than its beginning
 
 
@@ -98,7 +105,7 @@ class Home:
         # Other sessions of the namespace; set if this one has a namespace.
         self.namespace: Namespace | None = None
         self.requests = Requests(self)
-        loop.watch_line(driver, self.requests)
+        loop.watch_line(driver, self)
         loop.watch(driver_process, partial(self._driver_died, driver_process))
 
     def configure(self, config: Configure) -> None:
@@ -166,7 +173,7 @@ class Home:
     def line_closed(self, line: Line) -> None:
         """An actor's process has closed its end, or the driver has: that is the end."""
         self.names.forget(line)
-        self.requests.spawns.line_closed(line)
+        self.requests.forget(line)
         if self.namespace is not None:
             self.namespace.line_closed(line)
         for actor in self.living.values():
@@ -238,16 +245,15 @@ class Home:
         actor.due = not all(owned.quiet for owned in actor.owned)
         if not actor.due:
             actor.denials.clear()  # there may be room meanwhile
+            actor.lost = 0
             self._bear(actor)
 
-    def _bear(
-        self, actor: Supervised, tries: int = 0, otherwise: ExitRecord | None = None
-    ) -> None:
+    def _bear(self, actor: Supervised, otherwise: ExitRecord | None = None) -> None:
         life = self._life_of(actor)
         parcels = (actor.payload, actor.snapshot)
         fds = [fd for parcel in parcels if parcel for fd in parcel.fds]
         try:
-            process = self.sites.start(actor, life, fds, tries)
+            process = self.sites.start(actor, life, fds)
         except NoPlace as error:
             self._finds_no_place(actor, str(error), otherwise)
             return
@@ -322,54 +328,48 @@ class Home:
     # -- news of sites -----------------------------------------------------
 
     def handle(self, line: Line, data: bytes, fds: list[int]) -> None:
-        """An actor's process has said something."""
+        """The driver, or a process of an actor, has said something."""
         self.requests.handle(line, data, fds)
 
-    def born(self, process: Process) -> None:
-        """It has a pid, and the messages that wait for it will arrive."""
-
-    def lost(self, process: Process) -> None:
-        """Nobody has forked it: ask again."""
+    def happened(self, process: Process, message: OfAProcess) -> None:
+        """News of a process, the last one but for these two."""
+        if isinstance(message, Born):
+            return  # the messages that wait for it will arrive
+        if isinstance(message, Dying):
+            self.by_line[process.line].ending = True
+            return
         actor = self.let_go(process)
-        if actor.unwanted:
-            self.ended(actor, self.lifetimes.requested(actor))
-        else:
-            self._bear(actor, process.tries)
-
-    def failed(self, process: Process, note: str) -> None:
-        """The system, or the zygote, has no process for it."""
-        actor = self.let_go(process)
-        note = f"{actor.label} cannot be started: {note}"
-        self.ended(actor, ExitRecord("exception", note=note))
-
-    def dying(self, process: Process) -> None:
-        """It is dead, and about to be reaped."""
-        self.by_line[process.line].ending = True
-
-    def exited(self, process: Process, end: End) -> None:
-        """It is gone."""
-        actor = self.let_go(process)
-        record = ExitRecord.of(
-            end.status,
-            unwanted=actor.unwanted,
-            requested=self.lifetimes.requested(actor),
-            failure=actor.failure,
-            stderr=end.stderr,
-            oom=end.oom,
-        )
-        self.ended(actor, explained(actor, record))
-
-    # -- news of other hosts -------------------------------------------------
-
-    def denied(self, process: Process, host: str, note: str) -> None:
-        """Other sessions have reserved there meanwhile, or no GPU has so much free in
-        one piece: place it anew, on a host that has not denied it yet."""
-        actor = self.let_go(process)
-        if actor.unwanted:
+        if isinstance(message, Exited):
+            record = ExitRecord.of(
+                message.status,
+                unwanted=actor.unwanted,
+                requested=self.lifetimes.requested(actor),
+                failure=actor.failure,
+                stderr=tuple(message.stderr),
+                oom=message.oom,
+            )
+            self.ended(actor, explained(actor, record))
+        elif isinstance(message, Failed) and not self._asks_again(actor, message):
+            here, host = self.sites.here.host, self.sites.host_of(actor.id)
+            where = "" if host == here else f"on host {host}: "
+            note = f"{actor.label} cannot be started: {where}{message.note}"
+            self.ended(actor, ExitRecord("exception", note=note))
+        elif actor.unwanted:
             self.sites.unplace([actor.id])
             self.ended(actor, self.lifetimes.requested(actor))
+        elif isinstance(message, Denied):
+            # Other sessions have reserved there meanwhile, or no GPU has so much free
+            # in one piece.
+            host = self.sites.host_of(actor.id)
+            self._place_anew(actor, host, message.note)
         else:
-            self._place_anew(actor, process, host, note)
+            self._bear(actor)
+
+    def _asks_again(self, actor: Supervised, message: Failed) -> bool:
+        actor.lost += message.again
+        return actor.unwanted != "" or (message.again and actor.lost < _MOST_TRIES)
+
+    # -- news of other hosts -------------------------------------------------
 
     def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
         """It is dead, or will be when its host's agent knows that it has lost us.
@@ -387,12 +387,11 @@ class Home:
             self.ended(actor, record)
         else:
             named = self.passes_over(host, why)
-            self._place_anew(actor, process, host, named, record)
+            self._place_anew(actor, host, named, record)
 
     def _place_anew(
         self,
         actor: Supervised,
-        process: Process,
         host: str,
         note: str,
         otherwise: ExitRecord | None = None,
@@ -401,7 +400,7 @@ class Home:
         actor ends if there is no other host."""
         actor.denials[host] = note
         self.sites.unplace([actor.id])
-        self._bear(actor, process.tries - 1, otherwise)  # nobody has tried to fork it
+        self._bear(actor, otherwise)
 
     def passes_over(self, host: str, why: str) -> str:
         """A host cannot take part: the user is told once. The reason, with its name."""

@@ -25,9 +25,9 @@ from mooactor.process.protocol import CannotReach, Gone, Located, Unreached
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
+    from mooactor.host.lifetimes import Supervised
     from mooactor.host.remote import RemoteSite
     from mooactor.host.site import Site
-    from mooactor.host.supervised import Supervised
 
 
 class _Place(NamedTuple):

@@ -13,7 +13,6 @@ The broker keeps the last one, for those who ask.
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -115,15 +114,9 @@ class Still(Message):
     load: _Load | None = None
 
 
-class ListMembers(Message):
-    """Answered by `Members`, several if there are many rows, each with its loads."""
-
-    rid: Id
-
-
 class Watch(Message):
-    """Answered by `Members` likewise, without loads, and then by each change: `Changed`
-    and `Gone`."""
+    """Answered by `Members`, several if there are many rows, and then by each change:
+    `Changed` and `Gone`."""
 
 
 class StandBy(Message):
@@ -138,7 +131,7 @@ class Stop(Message):
     session of a home. There is no answer."""
 
 
-OF_A_MEMBER = (Announce, Still, ListMembers, Watch, StandBy)
+OF_A_MEMBER = (Announce, Still, Watch, StandBy)
 TO_BROKER: Decoder[Message] = Decoder(*OF_A_MEMBER, Stop)
 
 
@@ -169,12 +162,11 @@ class Size(Message):
 
 
 class Members(Message):
-    """Rows. The last message of an answer has no ``more``."""
+    """Rows, each with the load of its machine. The last message of an answer has no
+    ``more``."""
 
-    rows: Annotated[list[_RowBytes], Meta(max_length=AT_A_TIME)]
+    rows: Annotated[list[tuple[_RowBytes, _Load | None]], Meta(max_length=AT_A_TIME)]
     more: bool = False
-    rid: Id | None = None
-    loads: Annotated[list[_Load | None], Meta(max_length=AT_A_TIME)] = []
 
 
 class Changed(Message):
@@ -212,16 +204,11 @@ FROM_BROKER: Decoder[Message] = Decoder(
 _rows: Decoder[Row] = Decoder(Row)
 
 
-def in_messages(
-    rows: Sequence[bytes],
-    rid: int | None = None,
-    loads: Sequence[float | None] = (),
-) -> Iterator[Members]:
-    """The messages with these rows, which are encoded; `loads`: of their machines."""
+def in_messages(rows: Sequence[tuple[bytes, float | None]]) -> Iterator[Members]:
+    """The messages with these rows, which are encoded, each with its load."""
     for start in range(0, max(1, len(rows)), AT_A_TIME):
         end = start + AT_A_TIME
-        some = list(rows[start:end])
-        yield Members(some, end < len(rows), rid, list(loads[start:end]))
+        yield Members(list(rows[start:end]), end < len(rows))
 
 
 def row_of(data: bytes) -> Row | None:
@@ -234,8 +221,7 @@ def row_of(data: bytes) -> Row | None:
 
 def rows_of(message: Members) -> list[tuple[Row, float | None]]:
     """The rows of a message, each with the load of its machine."""
-    loads = message.loads[: len(message.rows)]
-    found = [(row_of(data), load) for data, load in zip_longest(message.rows, loads)]
+    found = [(row_of(data), load) for data, load in message.rows]
     return [(row, load) for row, load in found if row is not None]
 
 

@@ -89,10 +89,9 @@ class Membership:
       watch: whether `hosts` is kept up; only agents that place actors need it.
       on_joined: a broker has taken the announcement; with its address and sentences on
         versions that differ. Again for each broker, and after each time it was lost.
-      on_refused: a broker refuses it; with its address and why. That is tried again
-        each second, and told once. `brokers` says whether others have taken it.
-      on_hopeless: after `on_refused`, likewise, if it will not change by itself:
-        another live node has the name, or the broker another key.
+      on_refused: a broker refuses it; with its address, why, and whether that will not
+        change by itself: another live node has the name, or the broker another key.
+        That is tried again each second, and told once.
       on_lost: the connection to a broker has ended; with its address and why.
       on_host: a member is new, or its row has changed. One's own row comes, too.
       on_gone: a member is gone; with its last row and why.
@@ -107,15 +106,14 @@ class Membership:
         *,
         watch: bool = True,
         on_joined: Callable[[str, list[str]], None] = _ignore,
-        on_refused: Callable[[str, str], None] = _ignore,
-        on_hopeless: Callable[[str, str], None] = _ignore,
+        on_refused: Callable[[str, str, bool], None] = _ignore,
         on_lost: Callable[[str, str], None] = _ignore,
         on_host: Callable[[Row], None] = _ignore,
         on_gone: Callable[[Row, str], None] = _ignore,
     ) -> None:
         self.node, self.later, self.watch = node, later, watch
         self.announcement = announcement
-        self.on_refused, self.on_hopeless = on_refused, on_hopeless
+        self.on_refused = on_refused
         self._on_joined, self._on_lost = on_joined, on_lost
         self._on_host, self._on_gone = on_host, on_gone
         self._census = Census()
@@ -362,9 +360,7 @@ class BrokerLink:
     def _complain(self, why: str, hopeless: bool) -> None:
         if not self._complained:
             self._complained = True
-            self._membership.on_refused(self.address, why)
-            if hopeless:
-                self._membership.on_hopeless(self.address, why)
+            self._membership.on_refused(self.address, why, hopeless)
 
     def _try_again(self) -> None:
         if self._announced is None:

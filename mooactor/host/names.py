@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.supervised import Supervised
+from mooactor.host.lifetimes import Supervised
 
 STARTING = "an actor that another session starts"  # instead of a label
 

@@ -23,9 +23,6 @@ channel; `protocol` has the messages. Invariants:
   node id stays.
 * A process that waits for something over the channel hears of its end: by the answer,
   or by the news that the other session is lost; see `Asker.last_words`.
-* A session that processes of this one take for dead stays dead to them. A process sends
-  such a one nothing any more, answers included. So if that session is found again, its
-  processes must not call this one: `DeclaredDead`.
 """
 
 from __future__ import annotations
@@ -41,6 +38,7 @@ from mooactor.control.keys import actor_of
 from mooactor.control.messages import Message, encode, readable
 from mooactor.control.node import Node
 from mooactor.host.eventloop import FarLine, Line
+from mooactor.host.lifetimes import Supervised
 from mooactor.host.members import Row
 from mooactor.host.membership import Membership
 from mooactor.host.names import STARTING
@@ -58,7 +56,6 @@ from mooactor.host.protocol import (
     Refused,
     Said,
 )
-from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord
 from mooactor.process.protocol import (
     NEWS_OF_OTHERS,
@@ -88,14 +85,8 @@ _OTHER_CHANNEL = "this session opens a channel itself"
 _AGAIN_S = 1.0  # after a lost channel, if the broker still knows that session
 # An actor that nobody knows may be one whose spawn is still unread on a line.
 _UNREAD_S = 0.02
-_MOST = 1 << 14  # actors of another session that are kept; the oldest go
+_MOST = 1 << 14  # names of one session
 _MOST_LINES = 1 << 14  # more than one session can have processes
-_MOST_DEAD = 1 << 12  # kept for each process; after that the oldest are forgotten
-_SOME_ACTOR = "an actor of another session"  # instead of a label
-_WRONGED = (
-    "its session had lost that of the caller, so it takes the caller for dead; an "
-    "actor that is spawned now can call it"
-)
 
 
 class Namespace:
@@ -110,7 +101,6 @@ class Namespace:
         self._loop = home.loop
         self._neighbors: dict[str, Neighbor] = {}  # by node id
         self._known: dict[int, Neighbor] = {}  # by actor of theirs
-        self.dead = DeclaredDead()
         self._seeking: dict[int, list[Callable[[Neighbor | None], None]]] = {}
         self._claims: dict[str, str] = {}  # by name: who has won it against us
         self.polls = Polls()
@@ -222,10 +212,8 @@ class Namespace:
                 return
             if neighbor is not None:
                 neighbor.request(line, request)
-                return
-            if isinstance(request, Watch | Locate):
-                self.dead.add(line, request.id)
-            otherwise()
+            else:
+                otherwise()
 
         def found(neighbor: Neighbor | None) -> None:
             guard(partial(act, neighbor))
@@ -245,7 +233,6 @@ class Namespace:
         def end(neighbor: Neighbor | None, value: Any) -> None:
             if neighbor is not None:
                 self._known[actor_id] = neighbor
-                neighbor.has(actor_id)
             for action in self._seeking.pop(actor_id):
                 action(neighbor)
 
@@ -253,7 +240,6 @@ class Namespace:
 
     def line_closed(self, line: Line) -> None:
         """A process of this session is gone."""
-        self.dead.forget(line)
         for neighbor in self._neighbors.values():
             neighbor.line_closed(line)
 
@@ -343,28 +329,6 @@ class Polls:
             poll.done(None, None)
 
 
-class DeclaredDead:
-    """The processes that those of one home take for dead, by their lines."""
-
-    def __init__(self) -> None:
-        self._dead: dict[Line, dict[int, None]] = {}  # oldest first
-
-    def add(self, line: Line, process_id: int) -> None:
-        """The process at the end of `line` hears that this one is dead."""
-        dead = self._dead.setdefault(line, {})
-        dead[actor_of(process_id)] = None
-        if len(dead) > _MOST_DEAD:
-            del dead[next(iter(dead))]
-
-    def has(self, line: Line, process_id: int) -> bool:
-        """Whether that process takes this one for dead."""
-        return actor_of(process_id) in self._dead.get(line, ())
-
-    def forget(self, line: Line) -> None:
-        """A process of this session is gone."""
-        self._dead.pop(line, None)
-
-
 class ServedLine(FarLine):
     """To a process of another session."""
 
@@ -393,7 +357,6 @@ class Neighbor:
         self._end: ExitRecord | None = None  # of its actors, once it has said so
         self._held: list[Poll] = []  # until it has told its names
         self._names: set[str] = set()
-        self._labels: dict[int, str] = {}  # of its actors that are known here, by id
         self._askers: dict[Line, Asker] = {}
         self._lines: dict[int, Line] = {}
         self._numbers = 0
@@ -490,8 +453,6 @@ class Neighbor:
         record = self._end or ExitRecord("host", note=note)
         with self._loop.together():
             for line, asker in self._askers.items():
-                for one in asker.mourned():
-                    self._all.dead.add(line, one)
                 for message in asker.last_words(record):
                     self._loop.post(line, message)
         self._askers.clear()
@@ -508,12 +469,6 @@ class Neighbor:
         else:
             self._held.append(question)
 
-    def has(self, actor_id: int) -> None:
-        """It has answered that this actor is its own."""
-        self._labels.setdefault(actor_id, _SOME_ACTOR)
-        if len(self._labels) > _MOST:
-            del self._labels[next(iter(self._labels))]
-
     def request(self, line: Line, request: Served) -> None:
         """Hand on a request of the process at the end of `line`."""
         asker = self._askers.get(line)
@@ -521,9 +476,8 @@ class Neighbor:
             self._numbers += 1
             asker = self._askers[line] = Asker(self._numbers)
             self._lines[asker.number] = line
-        asker.note(request, self._labels.get(actor_of(request.id), _SOME_ACTOR))
-        process_id = self._home.locations.process_of(line) or 0
-        self._post(Ask(asker.number, process_id, encode(request)))
+        asker.note(request)
+        self._post(Ask(asker.number, encode(request)))
 
     def line_closed(self, line: Line) -> None:
         """A process of this session is gone."""
@@ -533,15 +487,11 @@ class Neighbor:
             self._post(LineClosed(asker.number))
 
     def _named(self, message: Named) -> None:
-        name, actor_id, label = message.name, message.id, message.label[:1000]
-        self._names.add(name)
+        self._names.add(message.name)
         if len(self._names) > _MOST:
             raise ValueError(f"it has told more than {_MOST} names")
-        self._labels.pop(actor_id, None)
-        self.has(actor_id)
-        self._labels[actor_id] = label
-        whose = f"{label} of another session"
-        self._home.names.put_elsewhere(self, name, whose, message.handle)
+        whose = f"{message.label[:1000]} of another session"
+        self._home.names.put_elsewhere(self, message.name, whose, message.handle)
 
     def _names_told(self) -> None:
         self.told, self.awaited = True, False
@@ -567,7 +517,7 @@ class Neighbor:
         if actor is None:
             self._post(Freed(name))
         else:
-            self._post(Named(name, actor.id, actor.label, actor.handle))
+            self._post(Named(name, actor.label, actor.handle))
 
     def _serve(self, message: Poll | Ask | LineClosed) -> None:
         if isinstance(message, Ask):
@@ -608,30 +558,8 @@ class Neighbor:
             if len(self._served) >= _MOST_LINES:
                 raise Refused(f"no session has more than {_MOST_LINES} processes")
             line = self._served[number] = ServedLine(channel, number)
-            self._loop.watch_line(line, self._home.requests)
-        if isinstance(request, Watch) and self._is_dead_to(request.id, message.process):
-            self._loop.post(line, self._silence_of(request.id))
-        else:
-            self._home.requests.serve(line, request)
-
-    def _is_dead_to(self, watched: int, asker: int) -> bool:
-        """Whether the process that is to be watched would not answer the asker."""
-        home = self._home
-        assert home.config is not None
-        actor = home.actors.get(actor_of(watched))
-        if actor is not None and actor.process is not None:
-            line: Line = actor.process.line
-        elif watched == home.config.process_id:
-            line = home.driver
-        else:
-            return False
-        return self._all.dead.has(line, asker)
-
-    def _silence_of(self, process_id: int) -> Died:
-        sites = self._home.sites
-        host = sites.host_of(actor_of(process_id)) or sites.here.host
-        record = ExitRecord("host", note=f"{host}: {_WRONGED}")
-        return death_notice(process_id, record)
+            self._loop.watch_line(line, self._home)
+        self._home.requests.serve(line, request)
 
     def _close_line(self, number: int) -> None:
         line = self._served.pop(number, None)
@@ -657,15 +585,15 @@ class Asker:
     # By number of a monitor: the label and the incarnation of its last event.
     _monitors: dict[int, tuple[str, int]] = field(default_factory=dict)
 
-    def note(self, request: Request, label: str = _SOME_ACTOR) -> None:
-        """It asks for something of the actor of that label."""
+    def note(self, request: Request) -> None:
+        """It asks for something of an actor."""
         if isinstance(request, Watch):
             incarnation = request.incarnation & 0xFFFF
             self._watched.setdefault(actor_of(request.id), incarnation)
         elif isinstance(request, Locate):
             self._sought.add(request.id)
         elif isinstance(request, Monitor):
-            self._monitors[request.monitor] = (label, 0)
+            self._monitors[request.monitor] = ("an actor of another session", 0)
         elif isinstance(request, Unmonitor):
             self._monitors.pop(request.monitor, None)
         if request.rid is not None:
@@ -686,10 +614,6 @@ class Asker:
             if not message.last:
                 last = (message.actor, message.incarnation)
                 self._monitors[message.monitor] = last
-
-    def mourned(self) -> list[int]:
-        """The processes and actors that `last_words` calls dead."""
-        return [*self._watched, *self._sought]
 
     def last_words(self, record: ExitRecord) -> list[Message]:
         """The ends of all that it awaits."""

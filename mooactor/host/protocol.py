@@ -32,15 +32,15 @@ from mooactor.host.output import (
     MOST_LINES,
     MOST_OF_LINES,
     TAIL_LINES,
+    Pid,
+    Printer,
 )
 from mooactor.process.environment import Place
 from mooactor.process.needs import Amount
 from mooactor.process.protocol import Life, PlaceNumber, Row, Stream
 
 MOST_OF_DEVICES = 1 << 12
-_LAST_PID = 1 << 22  # PID_MAX_LIMIT
 _MOST_FILES = 1 << 32  # of a process's limit on open ones
-_Pid = Annotated[int, Meta(ge=1, le=_LAST_PID)]
 _Frame = Annotated[bytes, Meta(min_length=1, max_length=1 << 14)]  # for C: as it says
 _Said = Annotated[bytes, Meta(max_length=1 << 24)]  # a frame of a lifeline
 _Tail = Annotated[
@@ -51,17 +51,6 @@ _ActorName = Annotated[str, Meta(max_length=1000)]  # see `process.checks`
 
 class Refused(Exception):
     """A request that cannot be done; its text is the reason."""
-
-
-class Printer(msgspec.Struct, frozen=True):
-    """A process that prints: the label of its actor, its pid, the id of its actor as in
-    ``mooactor status``, and its host, if that is not the home's own."""
-
-    label: Text
-    pid: _Pid
-    id: Name = ""
-    incarnation: Incarnation = 0
-    host: Name = ""
 
 
 # -- the home of a session and its guests on other hosts -------------------
@@ -98,21 +87,12 @@ class Open(Message):
     near: Invitation | None = None
 
 
-class Reserve(OfAProcess):
-    """Reserve so much for each of these actors, or nothing. Answered by `Reserved`."""
-
-    holders: Ids
-    needs: Amount
-
-
 class Start(OfAProcess):
-    """Start a process of an actor, the `holder` of what it needs. `tries`: how often
-    this process was lost before. Answered by `Born`, `Lost`, `Failed` or `Denied`."""
+    """Start a process of an actor, which has what it needs reserved. Answered by
+    `Born`, `Failed` or `Denied`."""
 
     life: Life
-    holder: Id
     needs: Amount
-    tries: Id
     parcels: Parcels
 
 
@@ -178,28 +158,19 @@ class Opened(Message):
     files: Annotated[int, Meta(ge=0, le=_MOST_FILES)] = 0
 
 
-class Reserved(OfAProcess):
-    """`note`: why they cannot have it; empty: they have."""
-
-    note: Text
-
-
 class Born(OfAProcess):
     """`cores`: those that it is bound to. `devices`: its CUDA_VISIBLE_DEVICES."""
 
-    pid: _Pid
+    pid: Pid
     cores: Ids
     devices: Annotated[str, Meta(max_length=MOST_OF_DEVICES)] | None = None
 
 
-class Lost(OfAProcess):
-    """Nobody has forked it."""
-
-
 class Failed(OfAProcess):
-    """The host has no process for it."""
+    """The host has no process for it. `again`: it may have one if it is asked again."""
 
     note: Text
+    again: bool = False
 
 
 class Denied(OfAProcess):
@@ -234,7 +205,6 @@ class Printed(Message):
 #: Messages to a guest. The others are for somebody else, who gets an answer.
 TO_GUEST: Decoder[Any] = Decoder(
     Open,
-    Reserve,
     Start,
     OverLine,
     Closed,
@@ -250,9 +220,7 @@ TO_GUEST: Decoder[Any] = Decoder(
 )
 TO_HOME: Decoder[Any] = Decoder(
     Opened,
-    Reserved,
     Born,
-    Lost,
     Failed,
     Denied,
     OverLine,
@@ -284,10 +252,9 @@ class Poll(Message):
 
 
 class Ask(Message):
-    """A request of a process, with its id and its line's number."""
+    """A request of a process, with its line's number."""
 
     line: Id
-    process: Id
     message: _Said
 
 
@@ -299,7 +266,6 @@ class LineClosed(Message):
 
 class Named(Message):
     name: _ActorName
-    id: Id
     label: Text
     handle: Handle
 

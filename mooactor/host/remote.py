@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,15 +29,12 @@ from mooactor.host.protocol import (
     Born,
     Close,
     Closed,
-    Denied,
     Dying,
     Exited,
-    Failed,
     GroupFrame,
     Invitation,
     Kill,
     Leave,
-    Lost,
     Now,
     OfAProcess,
     Open,
@@ -46,11 +43,9 @@ from mooactor.host.protocol import (
     Preload,
     Printed,
     Refused,
-    Reserve,
-    Reserved,
     Start,
 )
-from mooactor.host.site import End, Process
+from mooactor.host.site import Process
 from mooactor.process.needs import Amount
 from mooactor.process.parcel import contents, sealed
 from mooactor.process.protocol import Life, Reply, Stop
@@ -85,15 +80,9 @@ class RemoteProcess(msgspec.Struct, eq=False):
     """A process of another host."""
 
     line: RemoteLine
-    tries: int
     pid: int | None = None
     cores: list[int] = []
     cuda_visible_devices: str | None = None
-
-
-#: Called with the site, why it has not reserved that, "" if it has, and whether it can
-#: take part at all.
-Heard = Callable[["RemoteSite", str, bool], None]
 
 
 class RemoteSite:
@@ -106,7 +95,6 @@ class RemoteSite:
         self._home = home
         self._channel: Channel | None = None
         self._processes: dict[int, RemoteProcess] = {}
-        self._asked: dict[int, Heard] = {}
         self._numbers = 0
         self._preloaded: set[str] = set()
         self.closed = False
@@ -135,9 +123,6 @@ class RemoteSite:
         self,
         life: Life,
         fds: Sequence[int],
-        tries: int = 0,
-        *,
-        holder: int,
         needs: Amount,
     ) -> RemoteProcess:
         """As a `Site` does; TypeError: it is larger than a message may be."""
@@ -145,25 +130,15 @@ class RemoteSite:
             raise OSError(f"host {self.host} is gone")
         self._numbers += 1
         line = RemoteLine(self, self._numbers)
-        process = RemoteProcess(line, tries + 1)
+        process = RemoteProcess(line)
         self._processes[line.number] = process
         self._loop.watch_line(line, self._home)
         try:
-            self.post(Start(line.number, life, holder, needs, tries, []), fds)
+            self.post(Start(line.number, life, needs, []), fds)
         except BaseException:  # its host has never heard of it, nor will its home
             self._let_go(process)
             raise
         return process
-
-    def reserve(self, holders: Sequence[int], needs: Amount, then: Heard) -> None:
-        """Have as much reserved for each of these actors, or nothing; `then` is called
-        once, later or at once."""
-        if self.closed:
-            then(self, "is gone", False)
-            return
-        self._numbers += 1
-        self._asked[self._numbers] = then
-        self.post(Reserve(self._numbers, list(holders), needs))
 
     def preload(self, modules: list[str]) -> None:
         more = [module for module in modules if module not in self._preloaded]
@@ -222,9 +197,6 @@ class RemoteSite:
             if message.why:
                 channel.close()
                 self._end(message.why, begun=False)
-        elif isinstance(message, Reserved):
-            if then := self._asked.pop(message.number, None):
-                then(self, message.note, True)
         elif isinstance(message, OfAProcess) and (
             process := self._processes.get(message.number)
         ):
@@ -241,28 +213,15 @@ class RemoteSite:
         if isinstance(message, OverLine):
             fds = [sealed([data]) for data in message.parcels]
             self._loop.arrived(process.line, message.message, fds)
-        elif isinstance(message, Born):
-            process.pid, process.cores = message.pid, message.cores
-            process.cuda_visible_devices = message.devices
-            self._home.born(process)
         elif isinstance(message, Closed):
             self._loop.close_line(process.line)
-        elif isinstance(message, Dying):
-            self._home.dying(process)
         else:
-            self._ended(process, message)
-
-    def _ended(self, process: RemoteProcess, message: OfAProcess) -> None:
-        self._let_go(process)
-        if isinstance(message, Lost):
-            self._home.lost(process)
-        elif isinstance(message, Failed):
-            self._home.failed(process, f"on host {self.host}: {message.note}")
-        elif isinstance(message, Denied):
-            self._home.denied(process, self.host, message.note)
-        elif isinstance(message, Exited):
-            end = End(message.status, tuple(message.stderr), message.oom)
-            self._home.exited(process, end)
+            if isinstance(message, Born):
+                process.pid, process.cores = message.pid, message.cores
+                process.cuda_visible_devices = message.devices
+            elif not isinstance(message, Dying):
+                self._let_go(process)
+            self._home.happened(process, message)
 
     def _let_go(self, process: RemoteProcess) -> None:
         del self._processes[process.line.number]
@@ -281,9 +240,6 @@ class RemoteSite:
         if begun is None:  # nothing was sent if the channel has never stood
             begun = channel is not None and bool(channel.peer)
         with self._loop.together():
-            while self._asked:
-                _, then = self._asked.popitem()
-                then(self, why, False)
             while self._processes:  # news of one may end others that are here, too
                 process = next(iter(self._processes.values()))
                 self._let_go(process)

@@ -7,6 +7,10 @@ They are those of `process.protocol`. Invariants:
 * An error in a request ends that request and nothing else. Its sender gets a
   `Reply` that says why it has failed; a failed `Spawn`, which may be sent without a
   ``rid``, is told as the death of that actor, and a failed `Configure` as `NotJoined`.
+* A spawn gives back its place and its parcel if no actor comes of it. Places that were
+  asked for beforehand are given back, too, when the asker's process has ended.
+* Several actors are placed together or not at all, by what is known here of the hosts:
+  other sessions reserve there, too, and a host has the last word when it starts one.
 * The `Spawn` of an unknown actor may be unread on another line, though it was sent
   before this request. Such a request is put off until every line has been read up to
   that time.
@@ -17,20 +21,21 @@ from __future__ import annotations
 import itertools
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
 
 from mooactor.control.keys import actor_of
+from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Head, Malformed, head_of, readable
 from mooactor.errors import MooError
 from mooactor.host.eventloop import Line
+from mooactor.host.lifetimes import Supervised, SupervisedState
+from mooactor.host.placement import NoPlace
 from mooactor.host.protocol import Refused, StatusRow
-from mooactor.host.spawning import SpawnRequests
-from mooactor.host.supervised import Supervised, SupervisedState
-from mooactor.host.supervisors import Team, team_of
+from mooactor.host.supervisors import Membership, Team, team_of
 from mooactor.process import protocol
 from mooactor.process.exits import ExitRecord
 from mooactor.process.protocol import (
@@ -48,6 +53,7 @@ from mooactor.process.protocol import (
     Segment,
     Shutdown,
     Snapshot,
+    Spawn,
     Stopping,
     Survey,
     Surveyed,
@@ -61,18 +67,19 @@ if TYPE_CHECKING:
 
 _ROUNDS = 5  # a line is read by 4 MiB in each, and a frame has at most 16
 
-#: Carries out a request; the descriptors stay the loop's.
-Operation = Callable[[Line, Any, list[int]], None]
+#: Carries out a request of that line; two have descriptors, too, which stay the loop's.
+Operation = Callable[..., None]
 
 
 class Requests:
-    """Listens to lifelines and carries out their requests."""
+    """Carries out the requests of lifelines."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._reply = home.loop.reply
         self._put_off: list[tuple[int, Line, Request]] = []
-        self.spawns = SpawnRequests(home, self._guard)
+        # By line: ids that it has had placed, and has not spawned or unplaced since.
+        self._placed: dict[Line, set[int]] = {}
         self._operations: dict[type[Request], Operation] = {
             Configure: self._configure,
             Ready: self._ready,
@@ -88,7 +95,9 @@ class Requests:
             Unreached: self._unreached,
             Survey: self._survey,
             Shutdown: self._shutdown,
-            **self.spawns.operations(),
+            Spawn: self._spawn,
+            protocol.Reserve: self._reserve,
+            protocol.Unreserve: self._unreserve,
             protocol.Kill: self._kill,
             protocol.AwaitEnd: self._await_end,
             protocol.Watch: self._watch,
@@ -136,10 +145,9 @@ class Requests:
         is_driver = config is not None and process_id == config.process_id
         return not is_driver and self._home.actor_of(process_id) is None
 
-    def line_closed(self, line: Line) -> None:
-        """A process has closed its end."""
-        self._put_off = [entry for entry in self._put_off if entry[1] is not line]
-        self._home.line_closed(line)
+    def forget(self, line: Line) -> None:
+        """A process is gone: what it has not spawned by now will not be."""
+        self._give_back(self._placed.pop(line, ()))
 
     @property
     def waiting(self) -> bool:
@@ -157,8 +165,10 @@ class Requests:
 
     def serve(self, line: Line, request: Request, fds: Sequence[int] = ()) -> None:
         """Do a request, which may be that of another session's process."""
-        operation = self._operations[type(request)]
-        self._guard(line, request, partial(operation, line, request, list(fds)))
+        action = partial(self._operations[type(request)], line, request)
+        if isinstance(request, Spawn | Snapshot):
+            action = partial(action, list(fds))
+        self._guard(line, request, action)
 
     def _guard(self, line: Line, request: Request, action: Callable[[], None]) -> None:
         """Do what belongs to a request; an error in it ends that request only."""
@@ -179,7 +189,7 @@ class Requests:
         elif head.type == Snapshot.__name__:
             lost = f"a snapshot is lost, a restart would restore an older one: {why}"
             loop.post(line, protocol.LostSnapshot(lost))
-        elif head.type == protocol.Spawn.__name__ and head.id:
+        elif head.type == Spawn.__name__ and head.id:
             # Without an id it is no actor's, and nobody waits.
             loop.post(line, death_notice(head.id, ExitRecord("exception", note=why)))
 
@@ -198,7 +208,7 @@ class Requests:
 
     # -- the session ---------------------------------------------------------
 
-    def _configure(self, line: Line, request: Configure, fds: list[int]) -> None:
+    def _configure(self, line: Line, request: Configure) -> None:
         self._only_driver(line)
         if self._home.config is not None:
             raise Refused("the session is configured already")
@@ -206,16 +216,16 @@ class Requests:
 
     # -- messages of actors about themselves -------------------------------
 
-    def _ready(self, line: Line, request: Ready, fds: list[int]) -> None:
+    def _ready(self, line: Line, request: Ready) -> None:
         self._home.is_ready(self._sender(line))
 
-    def _failed(self, line: Line, request: Failed, fds: list[int]) -> None:
+    def _failed(self, line: Line, request: Failed) -> None:
         self._sender(line).failure = request.error
 
-    def _survey(self, line: Line, request: Survey, fds: list[int]) -> None:
+    def _survey(self, line: Line, request: Survey) -> None:
         self._home.surveys.answer(self._sender(line), request)
 
-    def _stopping(self, line: Line, request: Stopping, fds: list[int]) -> None:
+    def _stopping(self, line: Line, request: Stopping) -> None:
         actor = self._sender(line)
         actor.unwanted = actor.unwanted or "stopped"
 
@@ -228,10 +238,10 @@ class Requests:
 
     # -- requests of any process -------------------------------------------
 
-    def _look_up(self, line: Line, request: LookUp, fds: list[int]) -> None:
+    def _look_up(self, line: Line, request: LookUp) -> None:
         self._home.names.look_up(line, request.rid, request.name, request.timeout)
 
-    def _segment(self, line: Line, request: Segment, fds: list[int]) -> None:
+    def _segment(self, line: Line, request: Segment) -> None:
         here = self._home.locations.site_of(line)
         if here is None:
             raise Refused("only a process of this session may have that")
@@ -239,32 +249,32 @@ class Requests:
             raise Refused("nobody waits for it")
         share = line if request.share is None else request.share
         number = self._home.masters.number_of(request.group, here, share)
-        if line.polled:
+        if isinstance(line, Lifeline):
             memory = self._home.groups.get(number)
             self._home.loop.post(line, Reply(request.rid, True), memory)
         else:  # its own agent has it
             self._home.loop.post(line, Reply(request.rid, True, segment=number))
 
-    def _reachable(self, line: Line, request: Reachable, fds: list[int]) -> None:
+    def _reachable(self, line: Line, request: Reachable) -> None:
         self._home.locations.tell(line, request.address, request.endpoint)
 
-    def _locate(self, line: Line, request: Locate, fds: list[int]) -> None:
+    def _locate(self, line: Line, request: Locate) -> None:
         self._home.locations.ask(line, request.id)
 
-    def _unreached(self, line: Line, request: Unreached, fds: list[int]) -> None:
+    def _unreached(self, line: Line, request: Unreached) -> None:
         self._home.locations.unreached(line, request)
 
-    def _list(self, line: Line, request: Request, fds: list[int]) -> None:
+    def _list(self, line: Line, request: Request) -> None:
         host_of = self._home.sites.host_of
         rows = [
             actor.summary(host_of(actor.id)) for actor in self._home.living.values()
         ]
         self._reply(line, request.rid, rows)
 
-    def _hosts(self, line: Line, request: Request, fds: list[int]) -> None:
+    def _hosts(self, line: Line, request: Request) -> None:
         self._reply(line, request.rid, self._home.hosts())
 
-    def _shutdown(self, line: Line, request: Shutdown, fds: list[int]) -> None:
+    def _shutdown(self, line: Line, request: Shutdown) -> None:
         self._only_driver(line)
         grace_s = GRACE_S if request.grace is None else request.grace
         self._home.lifetimes.shut_down(grace_s, request.given_up)
@@ -275,7 +285,7 @@ class Requests:
 
     # -- requests of any process about an actor -----------------------------
 
-    def _kill(self, line: Line, request: protocol.Kill, fds: list[int]) -> None:
+    def _kill(self, line: Line, request: protocol.Kill) -> None:
         actor = self._home.actor_of(request.id)
         if actor is None:
             self._reply(line, request.rid, False)
@@ -283,9 +293,7 @@ class Requests:
         actor.end_waiters.append((line, request.rid))
         self._home.lifetimes.kill_tree(actor)
 
-    def _await_end(
-        self, line: Line, request: protocol.AwaitEnd, fds: list[int]
-    ) -> None:
+    def _await_end(self, line: Line, request: protocol.AwaitEnd) -> None:
         actor, stopped = self._home.actor_of(request.id), request.stopped
         if actor is None or actor.gone:
             self._reply(line, request.rid, True)
@@ -297,7 +305,7 @@ class Requests:
         if actor.process is None or actor.incarnation != stopped:
             self._home.lifetimes.stop(actor)
 
-    def _watch(self, line: Line, request: protocol.Watch, fds: list[int]) -> None:
+    def _watch(self, line: Line, request: protocol.Watch) -> None:
         """Tell `line` of this actor's deaths; at once if it has died before."""
         known, actor = request.incarnation, self._home.actor_of(request.id)
         if actor is None:
@@ -312,7 +320,7 @@ class Requests:
         if actor.over or actor.incarnation > known:
             self._home.loop.post(line, actor.last_notice())
 
-    def _monitor(self, line: Line, request: protocol.Monitor, fds: list[int]) -> None:
+    def _monitor(self, line: Line, request: protocol.Monitor) -> None:
         actor, monitor = self._home.actor_of(request.id), request.monitor
         self._reply(line, request.rid, actor is not None)
         if actor is None:
@@ -322,21 +330,17 @@ class Requests:
         if actor.last_event is not None:
             self._home.loop.post(line, replace(actor.last_event, monitor=monitor))
 
-    def _unmonitor(
-        self, line: Line, request: protocol.Unmonitor, fds: list[int]
-    ) -> None:
+    def _unmonitor(self, line: Line, request: protocol.Unmonitor) -> None:
         actor = self._home.actor_of(request.id)
         entry = (line, request.monitor)
         if actor is not None and entry in actor.monitors:
             actor.monitors.remove(entry)
 
-    def _get_handle(
-        self, line: Line, request: protocol.GetHandle, fds: list[int]
-    ) -> None:
+    def _get_handle(self, line: Line, request: protocol.GetHandle) -> None:
         actor = self._home.actor_of(request.id)
         self._reply(line, request.rid, None if actor is None else actor.handle)
 
-    def _link(self, line: Line, request: protocol.Link, fds: list[int]) -> None:
+    def _link(self, line: Line, request: protocol.Link) -> None:
         pair = self._pair(request)
         over = [i for i, actor in enumerate(pair) if actor is None or actor.over]
         one, other = pair
@@ -345,7 +349,7 @@ class Requests:
             other.bonds.add(one)
         self._reply(line, request.rid, over[0] if over else None)
 
-    def _unlink(self, line: Line, request: protocol.Unlink, fds: list[int]) -> None:
+    def _unlink(self, line: Line, request: protocol.Unlink) -> None:
         one, other = self._pair(request)
         if one is not None and other is not None:
             one.bonds.discard(other)
@@ -357,16 +361,138 @@ class Requests:
     ) -> list[Supervised | None]:
         return [self._home.actor_of(one) for one in (request.id, request.other)]
 
+    # -- requests that make actors ----------------------------------------------
+
+    def _give_back(self, ids: Iterable[int]) -> None:
+        self._home.sites.unplace([i for i in ids if i not in self._home.actors])
+
+    def _forget(self, line: Line, ids: Iterable[int]) -> None:
+        """The reservations for these are no concern of the line's any more."""
+        left = self._placed.get(line, set())
+        left.difference_update(ids)
+        if not left:
+            self._placed.pop(line, None)
+
+    def _spawn(self, line: Line, request: Spawn, fds: list[int]) -> None:
+        home, rid = self._home, request.rid
+        actor = self._new_actor(line, request, fds)
+
+        def admit(taken_by: str | None) -> None:
+            act = partial(self._admit, line, actor, rid, taken_by)
+            self._guard(line, request, act)
+
+        taken_by = None if actor.name is None else home.names.taken_by(actor.name)
+        if actor.name is None or taken_by or home.namespace is None:
+            admit(taken_by)
+        else:
+            home.namespace.claim(actor.name, admit)
+
+    def _admit(
+        self,
+        line: Line,
+        actor: Supervised,
+        rid: int | None,
+        taken_by: str | None,
+    ) -> None:
+        """Spawn it, unless there is no name or no room for it."""
+        home = self._home
+        self._forget(line, [actor.id])
+        try:
+            if not home.loop.is_open(line):
+                return  # its spawner has ended while the name was claimed
+            if taken_by is not None:
+                self._reply(line, rid, None, refused="name taken", note=taken_by)
+                return
+            if home.is_full():
+                self._turn_away(line, actor, rid, home.no_room(len(home.living)))
+                return
+            try:
+                home.sites.ensure_place(actor.id, actor.needs)
+            except NoPlace as error:
+                self._turn_away(line, actor, rid, str(error))
+                return
+            actor.watchers.add(line)
+            home.spawn(actor)
+            self._reply(line, rid, True)
+        finally:
+            if actor.id not in home.actors:
+                home.parcels.drop(actor.payload)
+                home.sites.unplace([actor.id])
+
+    def _reserve(self, line: Line, request: protocol.Reserve) -> None:
+        """Reserve for each of several actors that will be spawned, or for none."""
+        home, ids = self._home, request.ids
+        taken = home.actors.keys() | filter(home.sites.is_placed, ids)
+        if len(set(ids)) < len(ids) or any(i != actor_of(i) or i in taken for i in ids):
+            raise Refused("there are ids of no new actors")
+        try:
+            home.sites.place(ids, request.needs)
+        except NoPlace as error:
+            self._reply(line, request.rid, None, refused="no room", note=str(error))
+            return
+        self._placed.setdefault(line, set()).update(ids)
+        self._reply(line, request.rid, [home.sites.host_of(one) for one in ids])
+
+    def _unreserve(self, line: Line, request: protocol.Unreserve) -> None:
+        """They will not be spawned after all."""
+        self._forget(line, request.ids)
+        self._give_back(request.ids)
+
+    def _turn_away(
+        self, line: Line, actor: Supervised, rid: int | None, why: str
+    ) -> None:
+        """There is no room for it. Others may have its handle already, so without a
+        reply it counts as an actor that has died."""
+        note = f"{actor.label} cannot be started: {why}"
+        if rid is not None:
+            self._reply(line, rid, None, refused="no room", note=note)
+            return
+        actor.watchers.add(line)
+        record = ExitRecord("exception", note=note, placement=True)
+        self._home.turn_away(actor, record)
+
+    def _new_actor(self, line: Line, request: Spawn, fds: list[int]) -> Supervised:
+        home, actor_id = self._home, request.id
+        if actor_id != actor_of(actor_id) or actor_id in home.actors:
+            raise Refused(f"{actor_id:x} is no id for a new actor")
+        if home.config is None:
+            raise Refused("the session is not configured yet")
+        payload = home.parcels.carried(request.payload, fds)
+        request.payload = None
+        owner = None if request.detached else home.by_line.get(line)
+        actor = Supervised(request, owner, payload)
+        try:
+            self._join_team(line, request, actor)
+        except Refused:
+            home.parcels.drop(payload)
+            raise
+        return actor
+
+    def _join_team(self, line: Line, request: Spawn, actor: Supervised) -> None:
+        """Make a new actor a child of the supervisor that spawns it, if its request
+        says so. It does not start yet.
+
+        Raises:
+          Refused: the sender is no supervisor, or cannot have such a child.
+        """
+        said = request.member
+        if said is None:
+            return
+        team = team_of(self._sender(line))
+        if request.detached:
+            raise Refused("a child of a supervisor is its own, not detached")
+        if said.key in team.living():
+            raise Refused(f"the supervisor has a child {said.key!r:.40} already")
+        actor.member = Membership(team, said.key, said.when, said.limited)
+
     # -- requests of supervisors ---------------------------------------------
 
-    def _count(self, line: Line, request: protocol.Count, fds: list[int]) -> None:
+    def _count(self, line: Line, request: protocol.Count) -> None:
         """Of any process: how often what happened in this session."""
         counts = {"actors": len(self._home.living), **self._home.supervisors.counts}
         self._reply(line, request.rid, counts)
 
-    def _supervise(
-        self, line: Line, request: protocol.Supervise, fds: list[int]
-    ) -> None:
+    def _supervise(self, line: Line, request: protocol.Supervise) -> None:
         """The sender is a supervisor from now on; reply with its children that are
         `known`: there are some if it was one in an earlier incarnation."""
         actor = self._sender(line)
@@ -376,9 +502,7 @@ class Requests:
                 actor.team.roster.begin()
         self._reply(line, request.rid, actor.team.known())
 
-    def _close_team(
-        self, line: Line, request: protocol.CloseTeam, fds: list[int]
-    ) -> None:
+    def _close_team(self, line: Line, request: protocol.CloseTeam) -> None:
         """The sender stops: none of its children comes back. Reply with those that
         run, in their order."""
         team = team_of(self._sender(line))
@@ -388,9 +512,7 @@ class Requests:
                 self._home.lifetimes.kill(actor, "stopped")
         self._reply(line, request.rid, list(team.living().values()))
 
-    def _stop_child(
-        self, line: Line, request: protocol.StopChild, fds: list[int]
-    ) -> None:
+    def _stop_child(self, line: Line, request: protocol.StopChild) -> None:
         """Ask a child of the sender's to stop; reply when it is gone."""
         actor = self._home.actors.get(request.id)
         if actor is None or actor.owner is not self._sender(line):

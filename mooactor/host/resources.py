@@ -102,19 +102,6 @@ class Resources:
         whole = needs.cpus == int(needs.cpus)
         return Grant(variables, self.cores.take(holder, int(needs.cpus) * whole))
 
-    def take_all(self, holders: Sequence[Holder], needs: Amount) -> int:
-        """Reserve as much for each of them, or nothing. For how many there is room."""
-        taken: list[Holder] = []
-        for number, holder in enumerate(holders):
-            had = holder in self._reserved
-            if self.take(holder, needs) is None:
-                for one in taken:
-                    self.give_back(one)
-                return number
-            if not had:
-                taken.append(holder)
-        return len(holders)
-
     def give_back(self, holder: Holder) -> None:
         """An actor will not run here again; nothing happens if it has none."""
         self.changes += self._reserved.pop(holder, None) is not None

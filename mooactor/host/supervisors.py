@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from mooactor.host.children import MOST_RESTARTS, How, Phase, RestartBudget, Roster
+from mooactor.host.lifetimes import Supervised, SupervisedState
 from mooactor.host.protocol import Refused
-from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.process.exits import ExitRecord
 from mooactor.process.supervision import Supervision, When
 

@@ -16,6 +16,8 @@ and every member makes the same step of its optimizer with their mean over all s
   while the others train: they take part in rounds, contribute nothing, keep the
   gradients that were reduced meanwhile, and make these steps once they have the
   snapshot. When a group begins, there is nothing to train meanwhile, and they wait.
+- A member whose host was taken out of the group, since its connections with another
+  host fail, joins again as a newcomer.
 - Every `check_every` versions, and after the members have changed, they compare a hash
   of each tensor, as soon as nobody fetches a snapshot. Those that are outvoted are
   named in a warning, and get these tensors from the majority.
@@ -28,6 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -41,15 +44,19 @@ from mooactor.actors.ref import Ref
 from mooactor.control import codec
 from mooactor.errors import ActorDied, ActorUnavailable, MooError, PeerLost
 from mooactor.learner.group import LearnerGroup
-from mooactor.learner.work import Work
+from mooactor.learner.overlap import refuse_new_parameters
+from mooactor.learner.work import TakenOut, Work
 from mooactor.process import checks
 
-_Round = Generator["Work[Any] | _Arrival", None, None]
+_Round = Generator["Work[Any] | _Arrival | _Return", None, None]
 #: Contributions of a member that one round can choose from, if `exact`.
 _CHOICE = 16
-#: Reduced gradients that a member keeps while it fetches a snapshot. When it has so
-#: many, the others wait for it.
-_KEPT = 8
+#: Seconds after which a member comes back that was taken out of the group.
+_AWAY_S = 30.0
+#: Reduced gradients that a member keeps while it fetches a snapshot: as many as fit
+#: into so many bytes, but not more than that number, as the others wait while it makes
+#: up for them. When there is no room left, the others wait for the snapshot.
+_KEPT_BYTES, _KEPT = 256 << 20, 1024
 
 
 class Step:
@@ -91,8 +98,8 @@ class _Contribution(NamedTuple):
 class _Arrival:
     """A snapshot on its way, to be waited for as a `Work` is."""
 
-    def __init__(self, ref: Ref[Any], version: int) -> None:
-        self._ref, self.version = ref, version
+    def __init__(self, ref: Ref[Any], version: int, room: int) -> None:
+        self._ref, self.version, self._room = ref, version, room
         self.kept: list[list[Tensor]] = []  # gradients that were reduced since then
         self.value: Any = None
         self.is_lost = False  # with its owner, or the way to it
@@ -106,7 +113,7 @@ class _Arrival:
 
     def is_due(self) -> bool:
         """Whether it is here, or others have to wait for it now."""
-        return not self.is_lost and (self.done() or len(self.kept) >= _KEPT)
+        return not self.is_lost and (self.done() or len(self.kept) >= self._room)
 
     def wait(self) -> None:
         try:
@@ -119,6 +126,46 @@ class _Arrival:
             self.value = yield from self._ref.__await__()
         except (ActorDied, ActorUnavailable):
             self.is_lost = True
+
+
+class _Return:
+    """Joining the group again, to be waited for as a `Work` is.
+
+    It begins when this member has been away for a while, since the others lose some
+    seconds with each member that comes back while its connections still fail.
+    """
+
+    def __init__(self, group: LearnerGroup) -> None:
+        self._group = group
+        self._when: float | None = time.monotonic() + min(_AWAY_S, group.timeout / 2)
+
+    def start(self) -> _Return:
+        return self
+
+    def done(self) -> bool:
+        return self._is_back(0.0)
+
+    def wait(self) -> None:
+        while not self._is_back(0.1):
+            pass
+
+    def __await__(self) -> Generator[Any, None, None]:
+        while not self._is_back(0.0):
+            yield from asyncio.sleep(0.05).__await__()
+
+    def _is_back(self, seconds: float) -> bool:
+        if self._when is not None and time.monotonic() < self._when:
+            time.sleep(seconds)
+            return False
+        try:
+            if self._when is not None:
+                self._group.leave()
+                self._group._knock()
+                self._when = None
+            return self._group._is_in(seconds)
+        except BaseException:
+            self._group.leave()
+            raise
 
 
 class Accumulator:
@@ -206,7 +253,7 @@ class Accumulator:
         self._check_is_due = False  # of the states; all members see it alike
         self._has_more = False  # contributions, perhaps, for one more update at once
         self._counts: Counter[str] = Counter()
-        self._running: tuple[_Round, Work[Any] | _Arrival] | None = None
+        self._running: tuple[_Round, Work[Any] | _Arrival | _Return] | None = None
         self._has_begun = False
 
     # -- three ways to wait ------------------------------------------------
@@ -221,7 +268,7 @@ class Accumulator:
         while work is not None:
             try:
                 work.wait()
-            except PeerLost as error:
+            except (PeerLost, TakenOut) as error:
                 work = _advance(steps, error)
             else:
                 work = _advance(steps)
@@ -233,7 +280,7 @@ class Accumulator:
             while work is not None:
                 try:
                     await work
-                except PeerLost as error:
+                except (PeerLost, TakenOut) as error:
                     work = _advance(steps, error)
                 else:
                     work = _advance(steps)
@@ -260,7 +307,7 @@ class Accumulator:
             self._running = None
             try:
                 work.wait()
-            except PeerLost as error:
+            except (PeerLost, TakenOut) as error:
                 work = _advance(steps, error)
             else:
                 work = _advance(steps)
@@ -307,6 +354,7 @@ class Accumulator:
 
     @torch.no_grad()
     def _add(self, count: int, version: int) -> None:
+        refuse_new_parameters(self.model, self._trained)
         if self.exact and count > self.batch:
             raise ValueError(
                 f"a contribution of {count} samples cannot be part of a batch of "
@@ -347,6 +395,18 @@ class Accumulator:
     # -- a round -----------------------------------------------------------
 
     def _before_step(self) -> _Round:
+        """End the round of the last step; join again if that is necessary."""
+        while True:
+            try:
+                yield from self._before_step_as_member()
+                return
+            except TakenOut:
+                self._has_begun, self._is_new, self._epoch = False, True, -1
+                if self._arriving is not None:
+                    self._arriving.is_lost = True
+                yield _Return(self.group)
+
+    def _before_step_as_member(self) -> _Round:
         """End the round of the last step; at first, get the state of the others."""
         if self._has_begun:
             yield from self._round()
@@ -377,7 +437,8 @@ class Accumulator:
             for index in chosen:
                 torch._foreach_add_(sums, self._pending[index].sums)
             yield self.group.allreduce(sums, "sum", out=self._results)
-            if int(self._results[0][-1]) < self.batch:
+            # Beyond 16 million samples f32 has no room for each of them.
+            if float(self._results[0][-1]) < self.batch * (1 - 1e-6):
                 chosen = None  # a member was lost after it had counted its samples
         if chosen is not None:
             left = [c for i, c in enumerate(self._pending) if i not in chosen]
@@ -512,7 +573,9 @@ class Accumulator:
             return
         self._counts["stale"] += len(self._pending)
         self._pending.clear()
-        self._arriving = _Arrival(codec.decode(data.numpy().tobytes()), newest)
+        room = _room(sum(flat.nbytes for flat in self._results))
+        offer = codec.decode(data.numpy().tobytes())
+        self._arriving = _Arrival(offer, newest, room)
         self.version = newest
         if not trained:
             yield self._arriving
@@ -596,6 +659,10 @@ class Accumulator:
             )
 
 
+def _room(gradient_bytes: int) -> int:
+    return min(_KEPT, max(1, _KEPT_BYTES // gradient_bytes))
+
+
 def _subset(counts: list[int], batch: int) -> list[int] | None:
     """The places of some of these numbers that add up to `batch`, the first ones before
     later ones; None: no numbers do."""
@@ -625,8 +692,8 @@ def _hash_of(tensor: Tensor) -> int:
 
 
 def _advance(
-    steps: _Round, error: PeerLost | None = None
-) -> Work[Any] | _Arrival | None:
+    steps: _Round, error: PeerLost | TakenOut | None = None
+) -> Work[Any] | _Arrival | _Return | None:
     """The next operation to wait for; None: there are no more."""
     try:
         return next(steps) if error is None else steps.throw(error)

@@ -44,6 +44,7 @@ Reduction = Literal["sum", "mean", "min", "max", "product"]
 
 # The time for which C keeps the thread before Python looks for signals.
 _SLICE_S = 0.1
+_BACKENDS = "cpu", "nccl", "auto"
 
 
 class LearnerGroup:
@@ -116,14 +117,14 @@ class LearnerGroup:
           CallTimeout: not let in, or too few members, within `timeout`.
           MooError: the system has no memory for it, this process cannot listen for
             members on other hosts, or it cannot use the `backend`.
-          ValueError: the group exists with another `min_size` or `on_loss`, or an
-            argument makes no sense.
+          ValueError: the group exists with another `min_size`, `on_loss` or `backend`,
+            or an argument makes no sense.
           ActorUnavailable: no session runs in this process.
         """
         name = checks.name("name", name)
         checks.count("min_size", min_size, "a number of members", least=1, most=1024)
         checks.one_of("on_loss", on_loss, ("raise", "finish"))
-        checks.one_of("backend", backend, ("cpu", "nccl", "auto"))
+        checks.one_of("backend", backend, _BACKENDS)
         checks.seconds("timeout", timeout, positive=True, optional=False)
         refuse_to_block(
             f"learner group {name!r} to form", "`await asyncio.to_thread(…)`"
@@ -133,50 +134,60 @@ class LearnerGroup:
 
             refuse_without()
         self.name, self.timeout = name, timeout
-        self._shared: SharedGroup | None = None
-        self._executor: Executor | None = None
-        self._queued: Queued | Executor
+        self._min_size, self._backend = min_size, backend
+        self._finishes = on_loss == "finish"
         self._pid = os.getpid()
-        runtime = current_runtime()
-        network, share = _ways(runtime.network)
-        fds = runtime.group_memory(name, share)
-        member = (runtime.process_id, min_size, timeout)
+        self._shared: SharedGroup | None = None
         try:
-            try:
-                finishes = on_loss == "finish"
-                shared = _join(name, *fds, *member, network=network, finishes=finishes)
-                self._shared, self._queued = shared, Queued(shared)
-            finally:
-                for fd in fds:
-                    os.close(fd)
-            self._wait_until_in(shared, time.monotonic() + timeout)
-            if backend != "cpu":
-                self._execute(backend, finishes)
+            self._knock()
+            while not self._is_in(_SLICE_S):
+                pass
         except BaseException:
             self.leave()
             raise
 
-    def _execute(self, backend: str, finishes: bool) -> None:
+    def _knock(self) -> None:
+        """Ask to be let in: at first, or after `leave`."""
+        self._executor: Executor | None = None
+        self._queued: Queued | Executor
+        runtime = current_runtime()
+        network, share = _ways(runtime.network)
+        fds = runtime.group_memory(self.name, share)
+        member = (runtime.process_id, self._min_size, self.timeout)
+        options = {"network": network, "finishes": self._finishes}
+        options["backend"] = _BACKENDS.index(self._backend)
+        try:
+            self._shared = _join(self.name, *fds, *member, **options)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._queued = Queued(self._shared)
+        self._until = time.monotonic() + self.timeout
+
+    def _is_in(self, seconds: float) -> bool:
+        """Whether this member was let in, for which it waits so long at most. After an
+        error it has to leave."""
+        shared = self._member()
+        try:
+            ready = shared.ready(seconds)
+        except ValueError as error:
+            raise ValueError(f"learner group {self.name!r} {error}") from None
+        if ready and self._backend != "cpu" and self._executor is None:
+            self._execute()
+        if not ready and time.monotonic() >= self._until:
+            raise CallTimeout(
+                f"{self._why_not_in(shared)} (waited for {self.timeout} s)"
+            )
+        return ready
+
+    def _execute(self) -> None:
         """From now on an executor makes this member's operations."""
         from mooactor.learner.nccl import Executor
 
         member = object.__new__(LearnerGroup)
         member.__dict__.update(self.__dict__)
-        self._executor = self._queued = Executor(member, backend, finishes)
+        self._executor = self._queued = Executor(member, self._backend, self._finishes)
         weakref.finalize(self, self._executor.close)
-
-    def _wait_until_in(self, shared: SharedGroup, until: float) -> None:
-        while not self._is_in(shared):
-            if time.monotonic() >= until:
-                raise CallTimeout(
-                    f"{self._why_not_in(shared)} (waited for {self.timeout} s)"
-                )
-
-    def _is_in(self, shared: SharedGroup) -> bool:
-        try:
-            return shared.ready(_SLICE_S)
-        except ValueError as error:
-            raise ValueError(f"learner group {self.name!r} {error}") from None
 
     def _why_not_in(self, shared: SharedGroup) -> str:
         info = shared.describe()
@@ -189,7 +200,7 @@ class LearnerGroup:
         obstacle = shared.obstacle()
         why = (
             "newcomers enter at a barrier, so call group.barrier() in the loop of "
-            "each member"
+            "each member, and see there whether it fails"
         )
         if obstacle is not None:
             last = failure(f"barrier of learner group {self.name!r}", obstacle)
@@ -213,7 +224,9 @@ class LearnerGroup:
 
     @property
     def epoch(self) -> int:
-        """Grows by each change of membership, and by each operation that failed."""
+        """Grows by each change of membership, and by each operation that failed. It
+        stays the same if NCCL fails and no member is lost: no tensor has changed
+        then, and the members can go on as they are."""
         return self._info().epoch
 
     def members(self) -> list[Member]:

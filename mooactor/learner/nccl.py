@@ -496,14 +496,14 @@ class Executor:
                 *(kind, call.label, pairs, ([], None), None),
                 op="max",
                 root=root or 0,
-                keys=("mooactor", self._backend),  # no call of a program's has these
+                keys=("mooactor",),  # no call of a program's has these
             )
         try:
             work.wait()
         except ValueError as error:
             raise ValueError(
                 f"{error}, ahead of the calls themselves: make the same calls, in the "
-                "same order and with the same backend=, on all members"
+                "same order, on all members"
             ) from None
         self._heard_by = work._work.members()
         return heard

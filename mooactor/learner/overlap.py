@@ -189,6 +189,7 @@ class Wrapped(nn.Module):
             with self._lock:
                 if self._backward is not None:  # it has raised in the middle
                     self._conclude(self._backward)
+            refuse_new_parameters(self.module, self._trained)
             self._agree()
         return self.module(*args, **kwargs)
 
@@ -342,6 +343,22 @@ class Wrapped(nn.Module):
             if flag:  # else nobody has used it: its gradient stays as it is
                 parameter, mean = self._trained[number], bucket.means[number]
                 parameter.grad = mean.to(parameter.dtype)
+
+
+def refuse_new_parameters(module: nn.Module, trained: Sequence[Tensor]) -> None:
+    """Check that all parameters that require a gradient are among these.
+
+    Raises:
+      ValueError: one is not, so that each member would change it by its own gradient.
+    """
+    known = set(map(id, trained))
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and id(parameter) not in known:
+            raise ValueError(
+                f"parameter {name!r} is new, or requires a gradient since then: wrap "
+                "the module, or make its Accumulator, when it has the parameters that "
+                "it will have"
+            )
 
 
 def _hook(me: weakref.ref[Wrapped], number: int) -> Callable[[Tensor], None]:

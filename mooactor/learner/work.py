@@ -21,6 +21,10 @@ T = TypeVar("T")
 _SLICE_S = 0.1
 
 
+class TakenOut(RuntimeError):
+    """This member's host is not in the group any more: see `Work.wait`."""
+
+
 class Member(NamedTuple):
     """One member of a group, in one of its epochs."""
 
@@ -94,7 +98,10 @@ class Work(Generic[T]):
           CallTimeout: `timeout` is over, or a member did not come within the
             group's timeout; the message says which.
           ValueError: the members did not make the same call.
-          RuntimeError: on a running event loop, which it would freeze.
+          RuntimeError: on a running event loop, which it would freeze. This process has
+            left the group. Or this host was taken out of the group, because its
+            connections with another host had failed three times in a minute: leave, and
+            join again.
         """
         if blocks_a_loop() and not self.done():
             refuse_to_block(self._label, "`await work`")
@@ -209,7 +216,9 @@ def failure(what: str, outcome: Outcome) -> Exception:
             "`mooactor doctor` and MOOACTOR_TRANSPORT"
         )
     if status == collective.ECLOSED:
-        return RuntimeError(outcome.text or f"this process left during {what}")
+        if outcome.text:
+            return TakenOut(outcome.text)
+        return RuntimeError(f"this process left during {what}")
     return ValueError(
         f"{what} does not fit the group, whose size may have changed: read "
         "group.size again"

@@ -321,6 +321,7 @@ class SharedGroup:
         *,
         network: Network | None = None,
         finishes: bool = False,
+        backend: int = 0,
     ) -> None:
         """Join, without waiting for others, nor for the agent.
 
@@ -331,6 +332,7 @@ class SharedGroup:
             listen for members of other places, if others are among them; and the
             connections from each place to the next, the most that a member wants.
           finishes: an operation that loses a member is made by the others.
+          backend: a number that all members have in common.
 
         Raises:
           ValueError: `bind` is no address, or there are too many stripes.
@@ -341,7 +343,7 @@ class SharedGroup:
         if missing is not None:
             raise RuntimeError("learner groups need Linux") from missing
         network = network or Network()
-        options, _kept = group_options(network, finishes)
+        options, _kept = group_options(network, finishes, backend)
         #: Held while an operation is queued. A signal handler may queue one, too.
         self.lock = threading.RLock()
         #: In the order queued. Loop over a copy: a signal handler may change it.
@@ -368,13 +370,13 @@ class SharedGroup:
         """Whether the group has its members and this one is among them.
 
         Raises:
-          ValueError: the group has another `min_size` or `on_loss`.
+          ValueError: the group has another `min_size`, `on_loss` or `backend`.
           RuntimeError: the group is full.
         """
         err = lib.moo_group_ready(self._group, seconds)
         if err in (EINVAL, EMISMATCH):
             least = self.describe().min_size
-            other = f"min_size than {least}" if err == EINVAL else "on_loss"
+            other = f"min_size than {least}" if err == EINVAL else "on_loss or backend"
             raise ValueError(f"has another {other}: pass the same to all members")
         if err and err != ETIMEOUT:
             raise error_of(err)

@@ -258,14 +258,14 @@ def serve(plane: object, network: Network) -> int:
     return err
 
 
-def group_options(network: Network, finishes: bool) -> tuple[Any, object]:
+def group_options(network: Network, finishes: bool, backend: int) -> tuple[Any, object]:
     """`moo_group_options`, and what must live as long."""
     options = ffi.new("moo_group_options *")
     kept = options.bind = _text(network.bind)
     options.transports = mask_of(network.transports or ("shm",))
     options.checksum = network.checksum
     options.stripes = network.stripes or 0
-    options.finishes = finishes
+    options.finishes, options.backend = finishes, backend
     if network.ports is not None:
         options.first_port, options.last_port = network.ports
     return options, kept

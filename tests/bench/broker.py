@@ -190,7 +190,7 @@ def _simulated(sample: int) -> tuple[float, float]:
     for number, message in enumerate(messages):
         announce = TO_BROKER.decode(message)
         assert isinstance(announce, Announce)
-        registry.announce(number, read(announce), 0.0)
+        registry.announce(number, read(announce))
         if number + 1 in (sample, HOSTS - sample, HOSTS):
             spent.append(time.process_time())
     grown = resident_bytes(os.getpid()) - bytes_before

@@ -112,7 +112,7 @@ class Member:
             lambda: replace(self.row),
             loop.later,
             on_joined=self._on_joined,
-            on_refused=lambda address, why: self.refused.append(why),
+            on_refused=lambda address, why, _: self.refused.append(why),
             on_lost=lambda address, why: self.lost.append(address),
             on_host=self.seen.append,
             on_gone=lambda found, why: self.gone.append((found.name, why)),

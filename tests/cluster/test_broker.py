@@ -155,7 +155,7 @@ def test_nonsense_from_a_holder_of_the_key_is_answered_and_harms_nobody(
     assert cluster.until(lambda: a.joined)
     channel, hearing = cluster.visit(address)
     nonsense: list[Any] = [{}, 7, {"type": "Dance"}, {"type": ["x"]}]
-    nonsense += [{"type": "Announce"}, {"type": "ListMembers"}]
+    nonsense += [{"type": "Announce"}, {"type": "StandBy"}]
     nonsense += [{"type": "Still", "load": "heavy"}, {"type": "Still", "x": 1}]
     for message in nonsense:
         channel.post(message)

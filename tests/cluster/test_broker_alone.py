@@ -13,7 +13,6 @@ import pytest
 
 from mooactor.cluster import broker as broker_module
 from mooactor.cluster.broker import Broker, Standby
-from mooactor.cluster.registry import Registry
 from mooactor.control.channel import Channel
 from mooactor.control.clock import REAL
 from mooactor.control.messages import Message, encode
@@ -97,28 +96,29 @@ class Silent:
 
 @pytest.fixture
 def broker(cluster: Cluster) -> Broker:
-    """In this process, and without patience."""
+    """In this process."""
     node = Node(cluster.key.secret, beat_s=0)
     cluster.nodes.append(node)
-    broker = Broker(node, lambda line: None, lambda: None)
-    broker.registry = Registry(broker.registry._post, expiry_s=0.0)
-    return broker
+    return Broker(node, lambda line: None, lambda: None)
 
 
 def test_a_silent_member_is_gone_and_told_so_unless_the_broker_was_stopped_itself(
-    cluster: Cluster, broker: Broker
+    cluster: Cluster, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = Silent(cluster, "a")
     assert cluster.until(lambda: member.heard == [Joined])
+    broker.look()
+    assert len(broker.registry) == 1
+    monkeypatch.setattr(broker_module, "MEMBER_SILENCE_S", 0.0)
     broker._looked -= 2.0  # it has not looked for so long
     for _ in range(2):
         broker.look()
         assert len(broker.registry) == 1
-    broker._lenient_until = 0.0
+    broker._lenient_until = broker._sweep_at = 0.0
     broker.look()
     assert len(broker.registry) == 0
     assert cluster.until(lambda: member.closed)
-    assert "a has said nothing for 0." in member.closed[0]
+    assert "it has said nothing for 0." in member.closed[0]
     assert member.heard == [Joined]
 
 

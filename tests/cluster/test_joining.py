@@ -87,10 +87,10 @@ def test_a_host_whose_name_is_taken_ends_unless_it_has_joined_any_broker(
     )
     news = _News(serving, "b", secret.Key(b"k" * 32, "FILE"))
     if joined == "before":
-        news.joined("tcp://10.0.0.1:4431")
-    news.hopeless("tcp://10.0.0.2:4431", "there is another one")
+        news.joined("tcp://10.0.0.1:4431", [])
+    news.refused("tcp://10.0.0.2:4431", "there is another one", True)
     if joined == "meanwhile":
-        news.joined("tcp://10.0.0.1:4431")
+        news.joined("tcp://10.0.0.1:4431", [])
     for action in timers:
         action()
     assert ("stop" in said) == (news.refusal is not None) == (joined == "never")

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.cluster.launch import job, plan, ranks, starter
-from mooactor.cluster.launch.job import Meeting
+from mooactor.cluster.launch import job, plan, starter
+from mooactor.cluster.launch.job import Meeting, Rank
 from mooactor.cluster.launch.plan import LaunchError, Target
-from mooactor.cluster.launch.ranks import Rank
 from tests.cluster.launched import ROOT
 
 HOSTS = {
@@ -77,10 +76,10 @@ def test_a_nodelist_of_slurm_is_expanded() -> None:
         "r[1-2]n[1-2]": "r1n1 r1n2 r2n1 r2n2",
         "a[1]-ib": "a1-ib",
     }.items():
-        assert ranks.nodes_of(text) == names.split()
+        assert job.nodes_of(text) == names.split()
     for text in ("", ",", "n[1-", "n[a-b]", "n1,", "n[]", "n[1-2"):
         with pytest.raises(ValueError, match="no (list|range) of nodes"):
-            ranks.nodes_of(text)
+            job.nodes_of(text)
 
 
 def environ(text: str) -> dict[str, str]:
@@ -108,7 +107,7 @@ HERE = socket.gethostname()
 
 
 def test_every_launcher_says_which_rank_this_is() -> None:
-    rank_of = ranks.rank_of
+    rank_of = job.rank_of
     assert rank_of(SRUN) == Rank("srun", 1, 0, 2, "n2", "n3", "77.0")
     assert rank_of(MPIRUN) == Rank("mpirun", 3, 1, 2, None, HERE, "3921608705")
     assert rank_of(TORCHRUN) == Rank(
@@ -124,21 +123,21 @@ def test_every_launcher_says_which_rank_this_is() -> None:
 
 
 def test_mpirun_counts_a_host_that_has_fewer_processes_than_the_others() -> None:
-    rank = ranks.rank_of({**MPIRUN, "OMPI_COMM_WORLD_SIZE": "5"})
+    rank = job.rank_of({**MPIRUN, "OMPI_COMM_WORLD_SIZE": "5"})
     assert rank is not None and rank.hosts == 3
 
 
 def test_pals_says_which_ranks_are_on_one_host() -> None:
     for kind in ("PMI_LOCAL_RANK PMI_LOCAL_SIZE", "PALS_LOCAL_RANKID PALS_LOCAL_SIZE"):
         local = dict(zip(kind.split(), ("1", "2"), strict=True))
-        rank = ranks.rank_of({**PMI, **local, "PBS_JOBID": "8.lab"})
+        rank = job.rank_of({**PMI, **local, "PBS_JOBID": "8.lab"})
         assert rank == Rank("mpiexec", 3, 1, 2, None, HERE, "8.lab")
 
 
 def test_ranks_that_do_not_know_their_hosts_are_told_what_to_set() -> None:
     with pytest.raises(LaunchError, match="PMI_SIZE=4.* set MPI_LOCALRANKID and"):
-        ranks.rank_of(PMI)
-    alone = ranks.rank_of({"PMI_RANK": "0", "PMI_SIZE": "1"})
+        job.rank_of(PMI)
+    alone = job.rank_of({"PMI_RANK": "0", "PMI_SIZE": "1"})
     assert alone is not None and (alone.local, alone.hosts) == (0, 1)
 
 
@@ -152,14 +151,14 @@ def test_jobs_of_one_user_do_not_meet() -> None:
         (MPIRUN, {"PMIX_NAMESPACE": "b"}),
         (SRUN, {"SLURM_STEP_ID": "1"}),
     ):
-        first, second = ranks.rank_of(one), ranks.rank_of({**one, **more})
+        first, second = job.rank_of(one), job.rank_of({**one, **more})
         assert first is not None and second is not None
         assert job.path_of(first, "") != job.path_of(second, "")
         assert job.port_of(first, None) != job.port_of(second, None)
 
 
 def test_a_job_of_hydra_is_known_by_the_mpiexec_of_its_proxy() -> None:
-    asked = "from mooactor.cluster.launch import ranks; print(ranks.hydra_port())"
+    asked = "from mooactor.cluster.launch import job; print(job.hydra_port())"
     rank = ["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", asked]
     # A stand-in for the proxy, which has the rank as its child.
     proxy = f"import subprocess; subprocess.run({rank!r})"
@@ -168,23 +167,23 @@ def test_a_job_of_hydra_is_known_by_the_mpiexec_of_its_proxy() -> None:
         words, executable=sys.executable, cwd=ROOT, capture_output=True, text=True
     )
     assert done.stdout == "n1:4711\n", done.stderr
-    assert ranks.hydra_port() is None
+    assert job.hydra_port() is None
 
 
 def test_a_batch_script_without_srun_is_told_to_use_it() -> None:
     alone = {k: v for k, v in SRUN.items() if k != "SLURM_STEP_ID"}
     with pytest.raises(LaunchError, match="srun --ntasks-per-node=1 mooactor run"):
-        ranks.rank_of(alone)
-    assert ranks.rank_of({**alone, "SLURM_JOB_NUM_NODES": "1"}) is None
+        job.rank_of(alone)
+    assert job.rank_of({**alone, "SLURM_JOB_NUM_NODES": "1"}) is None
 
 
 def test_the_shell_of_salloc_and_a_batch_script_are_no_steps() -> None:
     shell = {**SRUN, "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_NODES": "1"}
     shell["SLURM_STEP_NODELIST"] = "n1"
     with pytest.raises(LaunchError, match="srun --ntasks-per-node=1 mooactor run"):
-        ranks.rank_of(shell)
-    assert ranks.rank_of({**shell, "SLURM_JOB_NUM_NODES": "1"}) is None
-    assert ranks.rank_of({**shell, **HYDRA}) == ranks.rank_of(
+        job.rank_of(shell)
+    assert job.rank_of({**shell, "SLURM_JOB_NUM_NODES": "1"}) is None
+    assert job.rank_of({**shell, **HYDRA}) == job.rank_of(
         {**HYDRA, "SLURM_JOB_ID": "77"}
     )
 

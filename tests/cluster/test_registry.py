@@ -38,7 +38,8 @@ class Watchers:
         rows: dict[tuple[str, str], Row] = {}
         for message in self.told[watcher]:
             if isinstance(message, Members):
-                rows = {(row.name, row.id): row for row in map(known, message.rows)}
+                found = (known(data) for data, _ in message.rows)
+                rows = {(row.name, row.id): row for row in found}
             elif isinstance(message, Changed):
                 found = known(message.row)
                 assert rows.get((found.name, found.id)) != found  # it is news
@@ -61,16 +62,20 @@ def watchers() -> Watchers:
 
 @pytest.fixture
 def registry(watchers: Watchers) -> Registry:
-    return Registry(watchers.post, expiry_s=3.0)
+    return Registry(watchers.post)
 
 
 def listed(registry: Registry) -> list[Row]:
-    return list(map(known, registry.rows()))
+    return [known(data) for data, _ in registry.rows()]
 
 
 def members(registry: Registry) -> list[tuple[str, str]]:
     """Name and node of each."""
     return sorted((found.name, found.id) for found in listed(registry))
+
+
+def loads(registry: Registry) -> list[float | None]:
+    return [load for _, load in registry.rows()]
 
 
 def names(registry: Registry) -> list[str]:
@@ -81,15 +86,15 @@ def test_a_load_is_kept_for_those_who_ask_and_no_news_for_watchers(
     registry: Registry, watchers: Watchers
 ) -> None:
     registry.watch("w")
-    registry.announce(2, announced("b"), 0.0)
-    registry.announce(1, announced("a", load=0.25), 0.0)
-    assert registry.rows_and_loads()[1] == [0.25, None]
-    registry.still(2, 1.0, 3.0)
-    registry.announce(1, announced("a", load=7), 1.0)
-    assert registry.rows_and_loads() == (registry.rows(), [7.0, 3.0])
+    registry.announce(2, announced("b"))
+    registry.announce(1, announced("a", load=0.25))
+    assert loads(registry) == [0.25, None]
+    registry.still(2, 3.0)
+    registry.announce(1, announced("a", load=7))
+    assert loads(registry) == [7.0, 3.0]
     assert list(map(type, watchers.told["w"][1:])) == [Changed, Changed]
-    registry.still(1, 2.0)
-    assert registry.rows_and_loads()[1] == [None, 3.0]
+    registry.still(1)
+    assert loads(registry) == [None, 3.0]
 
 
 def test_a_load_that_is_none_is_refused() -> None:
@@ -102,26 +107,11 @@ def test_a_load_that_is_none_is_refused() -> None:
 def test_homes_may_share_a_name_with_each_other_and_with_a_host(
     registry: Registry,
 ) -> None:
-    registry.announce(1, announced("a"), 0.0)
+    registry.announce(1, announced("a"))
     for member in (2, 3):
         home = announced("a", f"home-{member}", kind="home")
-        assert registry.announce(member, home, 0.0) is None
+        assert registry.announce(member, home) is None
     assert len(registry) == 3
-
-
-def test_silence_ends_a_membership(registry: Registry, watchers: Watchers) -> None:
-    registry.watch("w")
-    registry.announce(1, announced("a"), 0.0)
-    registry.announce(2, announced("b"), 1.0)
-    registry.still(1, 2.0)
-    assert registry.expire(3.99) == []
-    ((member, found, why),) = registry.expire(4.0)
-    assert (member, found.name) == (2, "b")
-    assert "b has said nothing for 3.0 s" in why
-    assert names(registry) == ["a"]
-    assert watchers.told["w"][-1] == Gone("b", "node-of-b", why)
-    assert not registry.still(2, 4.0)
-    assert registry.expire(100.0)[0][0] == 1
 
 
 def test_after_any_history_every_watcher_has_the_registrys_rows() -> None:
@@ -131,36 +121,31 @@ def test_after_any_history_every_watcher_has_the_registrys_rows() -> None:
 
 def live(rng: random.Random) -> None:
     """A history, beside an obvious model of it."""
-    watchers, now = Watchers(), 0.0
-    registry = Registry(watchers.post, expiry_s=3.0)
-    heard: dict[int, tuple[str, str, float]] = {}  # name, node and time, by member
+    watchers = Watchers()
+    registry = Registry(watchers.post)
+    known: dict[int, tuple[str, str]] = {}  # name and node, by member
     for step in range(400):
-        now += rng.random() * 0.5
         member = rng.randrange(8)
         name, node = f"n{rng.randrange(4)}", f"x{rng.randrange(5)}"
-        action = rng.choice(["announce", "still", "leave", "expire", "watch"])
+        action = rng.choice(["announce", "still", "leave", "watch"])
         if action == "announce":
             new = announced(name, node, actors=rng.randrange(2))
-            taken = {m for m, (n, i, _) in heard.items() if n == name and i != node}
-            refused = registry.announce(member, new, now)
+            taken = {m for m, (n, i) in known.items() if n == name and i != node}
+            refused = registry.announce(member, new)
             assert bool(refused) == bool(taken - {member})
-            heard.pop(member, None)
+            known.pop(member, None)
             if not refused:
                 same = (name, node)
-                heard = {m: kept for m, kept in heard.items() if kept[:2] != same}
-                heard[member] = (name, node, now)
-        elif action == "still" and registry.still(member, now):
-            heard[member] = (*heard[member][:2], now)
+                known = {m: kept for m, kept in known.items() if kept != same}
+                known[member] = (name, node)
+        elif action == "still":
+            assert registry.still(member) == (member in known)
         elif action == "leave":
-            assert (registry.leave(member, "it left") is None) == (member not in heard)
-            heard.pop(member, None)
-        elif action == "expire":
-            gone = {m for m, (*_, at) in heard.items() if at + 3.0 <= now}
-            assert {m for m, *_ in registry.expire(now)} == gone
-            heard = {m: kept for m, kept in heard.items() if m not in gone}
+            assert (registry.leave(member, "it left") is None) == (member not in known)
+            known.pop(member, None)
         elif action == "watch" and step % 40 == 0:
             registry.watch(f"w{step}")
-        assert members(registry) == sorted((n, i) for n, i, _ in heard.values())
+        assert members(registry) == sorted(known.values())
     registry.watch("last")
     for watcher, seen in watchers.told.items():
         kinds = list(map(type, seen))
@@ -173,7 +158,7 @@ def test_many_rows_come_in_several_messages(
 ) -> None:
     count = 2 * AT_A_TIME + 1
     for number in range(count):
-        registry.announce(number, announced(f"h{number:04}"), 0.0)
+        registry.announce(number, announced(f"h{number:04}"))
     registry.watch("w")
     told = [m for m in watchers.told["w"] if isinstance(m, Members)]
     assert [(len(m.rows), m.more) for m in told] == [
@@ -181,7 +166,7 @@ def test_many_rows_come_in_several_messages(
         (AT_A_TIME, True),
         (1, False),
     ]
-    rows = [known(data) for m in told for data in m.rows]
+    rows = [known(data) for m in told for data, _ in m.rows]
     assert [found.name for found in rows] == names(registry)
 
 

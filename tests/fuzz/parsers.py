@@ -126,8 +126,8 @@ def broker_rows(rng: random.Random) -> None:
 
 def answers(rng: random.Random) -> None:
     """A broker's answer as a command gets it: good rows, each with a load."""
-    packed = [encode(changed(rng, ROW)) for _ in range(2)]
-    message = {"type": "Members", "rows": packed, "loads": [1.5, None]}
+    packed = [(encode(changed(rng, ROW)), load) for load in (1.5, None)]
+    message = {"type": "Members", "rows": packed}
     answer = members.FROM_BROKER.decode(encode(changed(rng, message)))
     found = members.rows_of(answer) if isinstance(answer, Members) else []
     if not found:
@@ -227,7 +227,7 @@ WHOLE = [
     encode(Died(1 << 16, 0, ExitRecord.follows("link", "b", ExitRecord("exit", 3)))),
     encode(OverLine(1, b"said", False, 7, [b"x"])),
     encode(GroupFrame(7, bytes(40))),
-    encode(Members([b"row"], loads=[1.5])),
+    encode(Members([(b"row", 1.5)])),
 ]
 PARCEL = struct.pack("<QQQQ", 8, 2, 100, 7) + b"pickled." + bytes(300)
 

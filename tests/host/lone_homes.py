@@ -19,21 +19,18 @@ from mooactor.control.messages import Message, encode, encode_in_parts
 from mooactor.control.reliable import Data
 from mooactor.host.eventloop import EventLoop, FarLine
 from mooactor.host.home import Home
-from mooactor.host.logs import Logs
 from mooactor.host.members import Row
-from mooactor.host.placement import NoPlace
+from mooactor.host.output import Logs
+from mooactor.host.placement import NoPlace, Sites
 from mooactor.host.protocol import (
     TO_GUEST,
     Born,
     Exited,
     Open,
     OverLine,
-    Reserve,
-    Reserved,
 )
 from mooactor.host.remote import RemoteSite
 from mooactor.host.resources import Devices, Resources
-from mooactor.host.sites import Sites
 from mooactor.process.environment import Place
 from mooactor.process.exits import ExitRecord
 from mooactor.process.needs import Amount, Needs
@@ -114,8 +111,8 @@ class OwnLine(FarLine):
 class Own:
     """A process of this host, in the place of `site.LocalProcess`."""
 
-    def __init__(self, pid: int, tries: int) -> None:
-        self.pid, self.tries, self.line = pid, tries, OwnLine(pid)
+    def __init__(self, pid: int) -> None:
+        self.pid, self.line = pid, OwnLine(pid)
         self.cores: list[int] = []
         self.cuda_visible_devices = None
 
@@ -134,9 +131,9 @@ class Here:
     def preload(self, modules: list[str]) -> None:
         pass
 
-    def start(self, life: Life, fds: Any, tries: int = 0) -> Any:
+    def start(self, life: Life, fds: Any) -> Any:
         self._pids += 1
-        return Own(self._pids, tries + 1)
+        return Own(self._pids)
 
     def kill(self, process: Any) -> None:
         self.killed.append(process)
@@ -244,11 +241,6 @@ class LoneHome:
         wire: Any = self.wire(host)
         channel: Channel = wire
         self.site(host).handle(channel, encode(message))
-
-    def agree(self, host: str, note: str = "") -> None:
-        """The agent there answers the latest request to reserve."""
-        number = self.wire(host).of(Reserve)[-1].number
-        self.hear(host, Reserved(number, note))
 
     def born(self, host: str, actor: Any, pid: int = 777) -> None:
         """The process of an actor there is born."""

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from mooactor.host.site import End
-from mooactor.host.supervised import Supervised
+from mooactor.host.lifetimes import Supervised
+from mooactor.host.protocol import Exited
 from mooactor.process.protocol import Link
 from mooactor.process.supervision import Restart
 from tests.host.lone_homes import LoneHome
 
-KILLED, EXITED = End(9, (), False), End(0, (), False)
+KILLED, EXITED = Exited(0, 9, [], False), Exited(0, 0, [], False)
 
 
 @pytest.fixture
@@ -39,15 +39,15 @@ def all_linked(lone: LoneHome, count: int, **options: Any) -> list[Supervised]:
     return actors
 
 
-def end(lone: LoneHome, actor: Supervised, how: End = KILLED) -> list[Supervised]:
+def end(lone: LoneHome, actor: Supervised, how: Exited = KILLED) -> list[Supervised]:
     """Its process has ended, and so have all those that the home kills for it. The
     actors whose processes were killed."""
     assert actor.process is not None
-    lone.home.exited(actor.process, how)
+    lone.home.happened(actor.process, how)
     killed = [lone.home.by_line[process.line] for process in lone.here.killed]
     for one in killed:
         assert one.process is not None
-        lone.home.exited(one.process, KILLED)
+        lone.home.happened(one.process, KILLED)
     assert len(lone.here.killed) == len(killed), "their deaths lead to nobody"
     lone.here.killed.clear()
     return killed
@@ -55,7 +55,7 @@ def end(lone: LoneHome, actor: Supervised, how: End = KILLED) -> list[Supervised
 
 @pytest.mark.parametrize("how", [KILLED, EXITED], ids=["killed", "exit 0"])
 def test_an_abnormal_end_is_that_of_all_that_are_linked_and_of_nobody_else(
-    tmp_path: Path, how: End
+    tmp_path: Path, how: Exited
 ) -> None:
     for seed in range(20):
         rng, lone = random.Random(seed), LoneHome(tmp_path, "", here="d", local=True)

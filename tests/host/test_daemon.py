@@ -83,13 +83,13 @@ class Home:
     def starts(self, actor: int, needs: Amount) -> None:
         self._numbers += 1
         life = Life(actor << 16, 0, "A", {}, 1, b"", b"", 1, Network())
-        self.says(Start(self._numbers, life, actor, needs, 0, []))
+        self.says(Start(self._numbers, life, needs, []))
         if needs and not self.heard(Denied, self._numbers):
             self.has.setdefault(actor, needs)
 
     def leaves(self, actor: int) -> None:
         self.has.pop(actor, None)
-        self.says(Leave(actor))
+        self.says(Leave(actor << 16))
 
     def is_lost(self) -> None:
         if self.is_open:
@@ -102,24 +102,12 @@ class Home:
         )
 
 
-class Nursery:
-    """In the place of `nursery.Nursery`."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def configure(self, *_: Any) -> None:
-        pass
-
-    def exec_zygote(self) -> None:
-        pass
-
-
 @dataclass(eq=False)
 class Process:
     """One that is not born yet."""
 
     line: Lifeline
+    number: int
     pid: int | None = None
     readers: tuple[LineReader, ...] = ()
 
@@ -127,14 +115,20 @@ class Process:
 class NoSite:
     """In the place of `site.Site`: processes are the ends of their lines."""
 
-    def __init__(self, host: str, loop: EventLoop, *_: Any, where: str) -> None:
+    def __init__(self, host: str, loop: EventLoop, *_: Any, **__: Any) -> None:
         self.family: Any = None
         self._loop = loop
         self._ends: list[tuple[Process, Lifeline]] = []
 
-    def start(self, life: Any, fds: Any, tries: int) -> Process:
+    def configure(self, *_: Any) -> None: ...
+    def exec_zygote(self) -> None: ...
+
+    def get(self, number: int) -> None:
+        return None
+
+    def start(self, life: Any, fds: Any, number: int) -> Process:
         ours, theirs = socket.socketpair()
-        process = Process(Lifeline(ours))
+        process = Process(Lifeline(ours), number)
         self._ends.append((process, Lifeline(theirs)))
         self._loop.watch_line(process.line, self.family)
         return process
@@ -150,7 +144,6 @@ class NoSite:
 def lone_daemons(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Callable[[], LoneDaemon]]:
-    monkeypatch.setattr(guests, "Nursery", Nursery)
     monkeypatch.setattr(guests, "Site", NoSite)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     made: list[LoneDaemon] = []

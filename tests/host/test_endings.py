@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.host import ending
-from mooactor.host.ending import Awaited
-from mooactor.host.session import Session, current_session
+from mooactor.host import session as sessions
+from mooactor.host.session import Awaited, Session, current_session
 from tests.conftest import eventually
 from tests.gates import wait_at
 from tests.process import programs
@@ -218,7 +217,7 @@ def test_what_an_exception_means_to_the_end() -> None:
 def test_what_takes_longer_than_the_grace_is_said_to_be_given_up(
     out: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "_LEAST_S", 5.0)  # a busy machine takes its time
+    monkeypatch.setattr(sessions, "_LEAST_S", 5.0)  # a busy machine takes its time
     moo.init()
     keeps, busy = (moo.spawn(Keeps, str(out)) for _ in range(2))
     keeps.add(), busy.add()

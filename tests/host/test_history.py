@@ -11,7 +11,8 @@ import pytest
 from mooactor.control.messages import Message
 from mooactor.host import desk
 from mooactor.host.desk import History
-from mooactor.host.protocol import End, LeftOut, Line, Printer
+from mooactor.host.output import Printer
+from mooactor.host.protocol import End, LeftOut, Line
 
 LINE = "x" * 1000
 TALKER = Printer("Talker:t", 4711, "00ff", 2)

@@ -84,7 +84,7 @@ def test_starts_with_large_arguments_arrive_however_many_are_posted_at_once(
     for number, mib in enumerate(large):
         parcel = sealed([bytes(mib * _MIB)])
         life = Life(1 << 16, 0, f"{number}", {}, 1, b"", b"", 1, Network())
-        process = site.start(life, [parcel], holder=number, needs=Amount())
+        process = site.start(life, [parcel], Amount())
         os.close(parcel)
         site.kill(process)
     assert two.serve(lambda: len(two.heard.messages) == 2 * len(large) or news.lost)

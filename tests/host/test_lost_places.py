@@ -15,7 +15,7 @@ import pytest
 
 from mooactor.host import spawning
 from mooactor.host.placement import NoPlace, choose
-from mooactor.host.protocol import Denied, Opened, Reserved
+from mooactor.host.protocol import Denied, Opened
 from mooactor.process.needs import Amount, Needs
 from mooactor.process.protocol import Member, Ready, Reply, Reserve, Supervise
 from mooactor.process.supervision import Restart, Supervision
@@ -95,7 +95,6 @@ class History:
             *(self.join, self.die, self.die, self.unlist, self.lose, self.lose),
             *(self.spawn, self.child, self.child, self.place, self.spawn_placed),
             *(self.bear, self.bear, self.bear, self.exit, self.deny, self.refuse),
-            *(self.agree, self.agree, self.agree, self.agree),
             self.serve,
         )
         self.rng.choice(actions)()
@@ -179,19 +178,6 @@ class History:
         self.asked[ids[0]] = ids, needs
         amount = Amount(needs["num_cpus"])
         self.home.ask(Reserve(ids, Needs(amount, needs.get("host", "")), rid=ids[0]))
-
-    def agree(self) -> None:
-        """A host that is asked to reserve answers."""
-        sites = self.home.sites._sites.values()
-        asked = [one for one in sites if one._asked and self._answers(one)]
-        if asked:
-            site = self.rng.choice(asked)
-            number = self.rng.choice(list(site._asked))
-            note = self.rng.choice(["", "", "all is reserved"])
-            self.home.hear(site.host, Reserved(number, note))
-
-    def _answers(self, site: Any) -> bool:
-        return site.host not in self.home.hosts.silent
 
     def hear_answers(self) -> None:
         for message in self.home.told():
@@ -295,9 +281,6 @@ class History:
             return all(one.pid is not None for one in living)
 
         self.home.serve_until(all_run)
-        while self.asked:
-            self.agree()
-            self.check()
         assert not len(self.home.home.pending)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mooactor.control.node import Node
-from mooactor.host.desk import Visit
+from mooactor.host.desk import Desk
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.names import Names
 from mooactor.host.namespaces import Namespace
@@ -29,16 +29,10 @@ class Home:
         self.ending, self.program = False, f"{name}.py"
         self.node = Node(SECRET)
         self.namespace = Namespace("shared", self, self.node)  # type: ignore[arg-type]
-        self.node.accept = self._accept
+        self.logs = self.on_over = SimpleNamespace()
+        self.node.accept = Desk(self, "s", name).accept  # type: ignore[arg-type]
         about = {"kind": "home", "namespace": "shared", "address": self.node.address}
         self.row = row(name, self.node.id.hex(), **about)
-
-    def _accept(self, channel: Any) -> Visit:
-        desk: Any = SimpleNamespace(
-            meet=self.namespace.accept,
-            history=SimpleNamespace(forget=lambda channel: None),
-        )
-        return Visit(desk)
 
     def spawn(self, name: str) -> None:
         actor: Any = SimpleNamespace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mooactor.host.reaper import OomKills
+from mooactor.host.site import OomKills
 
 
 def test_the_kills_since_the_last_question_count(tmp_path: Path) -> None:

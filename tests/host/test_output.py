@@ -92,9 +92,11 @@ def test_the_last_lines_are_kept_with_a_bound_and_handed_on_whole() -> None:
 
 def test_the_rest_of_a_pipe_is_what_is_in_it_and_no_more() -> None:
     read, write = os.pipe()
-    reader = LineReader(read, lambda lines: None)
+    found: list[list[bytes]] = []
+    reader = LineReader(read, found.append)
     os.write(write, b"one\n\ntwo\nthe end")
-    assert reader.rest() == [[b"one", b"", b"two"], [b"the end"]]
+    reader.finish()
+    assert found == [[b"one", b"", b"two"], [b"the end"]]
     assert list(reader.tail) == ["one", "", "two", "the end"]
     with pytest.raises(OSError, match="descriptor"):
         os.fstat(read)

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mooactor.host import output, relays
+from mooactor.host import guest, output
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.output import MOST_LINES, MOST_OF_LINES
-from mooactor.host.protocol import Printer
-from mooactor.host.relays import OutputRelay
+from mooactor.host.guest import OutputRelay
+from mooactor.host.output import MOST_LINES, MOST_OF_LINES, Printer
 from tests.host.test_relays import Slow
 
 _KIB = 1 << 10
@@ -122,9 +121,9 @@ def test_a_printer_is_slowed_down_to_what_the_home_handles(
         host.round()
     assert talker.reader in host.output._pipes._held_up
     assert not talker.print(line)
-    assert host.channel.queued < 2 * relays._MOST_PRINTED
+    assert host.channel.queued < 2 * guest._MOST_PRINTED
     at_once, in_pipe = output._PIECE // len(line), 64 * _KIB // len(line)
-    most = relays._MOST_PRINTED // (len(line) + relays._PER_LINE)
+    most = guest._MOST_PRINTED // (len(line) + guest._PER_LINE)
     assert talker.printed.count(b"\n") < most + at_once + in_pipe
 
     other.print(b"a word\n")
@@ -182,7 +181,7 @@ def test_every_schedule_keeps_each_line_in_its_place_and_the_bounds(
             case "d":
                 host.end(rng.choice(living))
         dead = sum(not one.alive for one in host.printers)
-        most = 2 * relays._MOST_PRINTED + dead * 100 * _KIB
+        most = 2 * guest._MOST_PRINTED + dead * 100 * _KIB
         assert host.channel.queued < most
     host.settle()
     for one in host.printers:

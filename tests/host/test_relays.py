@@ -16,10 +16,10 @@ import pytest
 from mooactor.control.lifeline import Lifeline
 from mooactor.control.messages import Message, encode, encode_in_parts
 from mooactor.control.reliable import Data
-from mooactor.host import relays
+from mooactor.host import guest
 from mooactor.host.eventloop import EventLoop
+from mooactor.host.guest import LineRelay
 from mooactor.host.protocol import TO_HOME, Closed, Exited, OverLine
-from mooactor.host.relays import LineRelay
 from mooactor.process.parcel import sealed
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -133,7 +133,7 @@ class Agent:
 
 @pytest.fixture
 def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    monkeypatch.setattr(relays, "_RETRY_S", 1e-6)
+    monkeypatch.setattr(guest, "_RETRY_S", 1e-6)
     made = Agent()
     yield made
     for one in made.processes:

@@ -26,7 +26,6 @@ from mooactor.host.protocol import (
     Start,
 )
 from mooactor.host.resources import Devices
-from mooactor.host.site import End
 from mooactor.process import protocol
 from mooactor.process.needs import Amount, Needs
 from mooactor.process.protocol import Reserve, Unreserve, Watch
@@ -34,7 +33,6 @@ from mooactor.process.supervision import Restart
 from tests.host.lone_homes import LoneHome
 
 AT_ONCE = Restart(5)
-KILLED = End(9, (), False)
 
 
 def wait_for(lone: LoneHome, condition: Callable[[], object]) -> None:
@@ -273,7 +271,6 @@ def test_what_a_spawner_has_reserved_is_given_back_when_it_dies(
     own, kept, unplaced, waits = (number << 16 for number in (2, 3, 4, 5))
     ids = [own, kept, unplaced, waits]
     lone.says("b", spawner, Reserve(ids, Needs(Amount(1.0)), rid=1))
-    lone.agree("b")
     lone.says("b", spawner, Unreserve([unplaced]))
     lone.says("b", spawner, lone.request(2, detached=True, num_cpus=1.0))
     assert [lone.sites.is_placed(one) for one in ids] == [True, True, False, True]

@@ -159,9 +159,9 @@ def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(other, shares
 
 # -- homes that ask, and what none may ask -----------------------------------------
 
-ASKS = {"type": "Ask", "line": 1, "process": 1}
+ASKS = {"type": "Ask", "line": 1}
 MALFORMED = [
-    Ask(1, 1, encode(Spawn(1 << 20, "", b""))),
+    Ask(1, encode(Spawn(1 << 20, "", b""))),
     {"type": "Poll"},
     {"type": "Poll", "number": 1, "id": "none"},
     {**ASKS, "line": 1e300, "message": encode(Kill(1))},

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.host.terminal import Terminal
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.output import Terminal
 from tests.conftest import eventually
 from tests.process import programs
 from tests.processes import Process
@@ -151,12 +152,13 @@ def test_what_a_terminal_keeps_is_bounded_and_the_oldest_lines_go(
 ) -> None:
     read, write = pipe
     os.set_blocking(read, False)
-    terminal = Terminal(write, bound=10_000)
+    loop = EventLoop()
+    terminal = Terminal(write, loop, bound=10_000)
     try:
         lines = [b"%06d\n" % number for number in range(20_000)]
         for at in range(0, len(lines), at_once):
             terminal.add(*lines[at : at + at_once])
-        assert terminal.full
+        assert not terminal.has_room()
         text = b""
         while terminal.waiting:
             text += os.read(read, 1 << 20)
@@ -169,5 +171,6 @@ def test_what_a_terminal_keeps_is_bounded_and_the_oldest_lines_go(
         assert first.count(b"\n") + missing + last.count(b"\n") == len(lines)
         assert len(last) <= 10_000
     finally:
+        loop.unwatch(terminal.fd)
         os.close(terminal.fd)
         os.close(write)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
+from mooactor.learner.work import TakenOut, Work
 
 torch = pytest.importorskip("torch")
 accumulator = pytest.importorskip("mooactor.learner.accumulator")
@@ -56,11 +57,12 @@ class Learner:
         **options: Any,
     ) -> int:
         """Args:
-        late: a snapshot comes when the others have made eight more steps.
+        late: a snapshot comes when the others have made three more steps.
         least: `min_size`, if that is not `size`, which all members wait for.
         """
         if late:
             accumulator._Arrival.done = lambda self: False
+            accumulator._KEPT_BYTES = 700  # a gradient has 200
         self.group = moo.LearnerGroup(name, min_size=least or size, on_loss=on_loss)
         seen = 0 if least else size
         while seen < size:
@@ -78,12 +80,17 @@ class Learner:
             self.optimizer,
             version=version,
             get_state=lambda: self.own,
-            set_state=lambda own: self.own.update(own),
+            set_state=self._set_own,
             before_update=self._note,
             **options,
         )
         self.round = 0
         return self.group.rank
+
+    def _set_own(self, own: Any) -> None:
+        self.own.update(own)
+        arriving: Any = self.accumulator._arriving
+        self.late = len(arriving.kept)
 
     def _note(self) -> None:
         self.own["updates"] += 1
@@ -123,6 +130,15 @@ class Learner:
                 rounds -= 1
                 self.contribute(step, count)
 
+    def train_tokens(self, count: int) -> None:
+        for step in self.accumulator:
+            if step.version:
+                return
+            step.add(loss_of(self.model, samples(0, 4)), count=count)
+
+    def grow(self) -> None:
+        self.accumulator.model.late = nn.Parameter(torch.ones(1))
+
     def train_to(
         self, version: int, present: Sequence[int] = (), gone: Sequence[int] = ()
     ) -> list[str]:
@@ -131,13 +147,28 @@ class Learner:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             for step in self.accumulator:
-                pids = {member.pid for member in self.group.members()}
-                as_wanted = pids.issuperset(present) and pids.isdisjoint(gone)
-                fetching = self.accumulator.stats()["fetching"]
-                if step.version >= version and as_wanted and not fetching:
+                if step.version >= version and self._are_there(present, gone):
                     break
                 self.contribute(step, 4)
         return [str(warning.message) for warning in said]
+
+    async def train_to_asyncio(self, version: int, present: Sequence[int]) -> None:
+        async for step in self.accumulator:
+            if step.version >= version and self._are_there(present):
+                break
+            self.contribute(step, 4)
+
+    def train_to_polling(self, version: int, present: Sequence[int]) -> None:
+        while (step := self.accumulator.poll()) is None or (
+            step.version < version or not self._are_there(present)
+        ):
+            if step is not None:
+                self.contribute(step, 4)
+
+    def _are_there(self, present: Sequence[int], gone: Sequence[int] = ()) -> bool:
+        pids = {member.pid for member in self.group.members()}
+        as_wanted = pids.issuperset(present) and pids.isdisjoint(gone)
+        return as_wanted and not self.accumulator.stats()["fetching"]
 
     def has(self, version: int) -> None:
         """As if a checkpoint had been loaded: parameters of this value."""
@@ -149,6 +180,17 @@ class Learner:
         """Killed when a method of its accumulator is called."""
         pid = os.getpid()
         setattr(self.accumulator, name, lambda *_: os.kill(pid, signal.SIGKILL))
+
+    def is_taken_out(self) -> None:
+        """Its next wait ends as if its host were out of the group."""
+        conclude = Work._conclude
+        accumulator._AWAY_S = 0.0
+
+        def be_out(work: Any, outcome: Any) -> None:
+            Work._conclude = conclude  # type: ignore[method-assign]
+            raise TakenOut("this host was taken out of the group")
+
+        Work._conclude = be_out  # type: ignore[method-assign]
 
     def loses_a_snapshot(self) -> None:
         wait = accumulator._Arrival.wait
@@ -169,6 +211,10 @@ class Learner:
     def state(self) -> tuple[list[float], dict[str, int], dict[str, int]]:
         values = [float(p.detach().double().sum()) for p in self.model.parameters()]
         return values, self.accumulator.stats(), self.own
+
+    def made_up_for(self) -> int:
+        """The steps that it made at once when it got the state."""
+        return self.late
 
     def offers(self) -> bool:
         return self.accumulator._offer is not None
@@ -281,6 +327,7 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     assert stats["version"] >= 40 and own == {"updates": stats["version"]}
     assert [state[1]["received"] for state in states] == [0, 1, 1]
     assert states[2][2] == own  # the program's own state came along, and was counted on
+    assert not slow or late.made_up_for() == 3
     assert not any(members.call(Learner.offers).get())
 
     newer = spawn(Learner)
@@ -293,6 +340,12 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     states = [*everybody.call(Learner.state).get(), newer.state()]
     assert all(state[0] == states[3][0] for state in states)
     assert states[0][0][0] > 10**5  # its weights were the checkpoint's
+
+
+def test_gradients_that_are_kept_for_a_newcomer_are_bounded_by_their_size() -> None:
+    assert [accumulator._room(n) for n in (1, 1 << 20, 100 << 20, 1 << 30)] == [
+        *(1024, 256, 2, 1)
+    ]
 
 
 @pytest.mark.parametrize("on_loss", ["raise", "finish"])
@@ -359,6 +412,23 @@ def test_a_snapshot_that_is_lost_on_its_way_is_asked_for_again(
     assert values == others and stats["received"] == 1
 
 
+@pytest.mark.parametrize("how", ["train_to", "train_to_asyncio", "train_to_polling"])
+def test_a_member_that_was_taken_out_comes_back_as_a_newcomer(
+    learners: Any, how: str
+) -> None:
+    three = learners(3, least=1, batch=8)
+    pids = three.call(Learner.pid).get()
+    three[0].is_taken_out()
+    going = [getattr(one, how).remote(40, pids) for one in three]
+    moo.get(going, timeout=60)
+    states = three.call(Learner.state).get()
+    assert all(values == states[0][0] for values, _, _ in states)
+    (version,) = {stats["version"] for _, stats, _ in states}
+    assert version >= 40
+    assert all(own == {"updates": version} for _, _, own in states)
+    assert states[0][1]["received"] == 1  # and none when it was rank 0
+
+
 def test_a_member_that_diverges_is_named_and_healed(learners: Any) -> None:
     three = learners(3, batch=12, check_every=5)
     three.call(Learner.train_to, 5).get()
@@ -383,3 +453,14 @@ def test_what_makes_no_sense_is_refused(learners: Any) -> None:
     ):
         with pytest.raises((TypeError, ValueError), match=why):
             one.join(next(_names), 1, **wrong)
+    one.grow()
+    with pytest.raises(ValueError, match="'late' is new"):
+        one.train(1, 4)
+
+
+def test_numbers_of_samples_need_not_fit_into_the_precision_of_gradients(
+    learners: Any,
+) -> None:
+    both = learners(2, batch=(1 << 25) + 2)
+    both.call(Learner.train_tokens, (1 << 24) + 1).get()
+    assert [one.state()[1]["updates"] for one in both] == [1, 1]

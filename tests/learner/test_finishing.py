@@ -70,6 +70,8 @@ def test_all_members_have_to_want_the_same(members: Callable[..., Any]) -> None:
     name = group[0].ask("name")
     with pytest.raises(ValueError, match="another on_loss"):
         moo.LearnerGroup(name, min_size=1)
+    with pytest.raises(ValueError, match="another on_loss or backend"):
+        moo.LearnerGroup(name, min_size=1, on_loss="finish", backend="auto")
     with pytest.raises(ValueError, match="on_loss='stop' must be"):
         moo.LearnerGroup(name, min_size=1, on_loss="stop")  # type: ignore[arg-type]
 

@@ -97,6 +97,52 @@ def test_two_hosts_that_cannot_reach_each_other_do_not_stay_in_one_group(
     assert group.call(Member.reduce_often, 1000, 1).get(30) == [[4.0]] * 4
 
 
+class Trainer:
+    """Trains a model in a loop of `moo.Accumulator`."""
+
+    def join(self, name: str) -> None:
+        import torch
+
+        model = torch.nn.Linear(5, 1)
+        sgd = torch.optim.SGD(model.parameters(), 0.01)
+        group = moo.LearnerGroup(name, min_size=3, on_loss="finish")
+        self.model = model
+        self.accumulator = moo.Accumulator(group, model, sgd, batch=3)
+
+    def train(self, size: int, received: int = 0) -> list[Any]:
+        """Until the group has `size` members that have the state, and this one has got
+        it so often."""
+        import torch
+
+        for step in self.accumulator:
+            stats, now = self.accumulator.stats(), self.accumulator.group.size
+            if stats["received"] >= received and (now, stats["fetching"]) == (size, 0):
+                break
+            step.add(self.model(torch.randn(1, 5)).square().mean(), count=1)
+        values = [p.tolist() for p in self.model.parameters()]
+        return [self.accumulator.version, values, stats["received"]]
+
+
+@pytest.mark.slow
+def test_a_loop_of_an_accumulator_comes_back_when_the_cable_is_mended(
+    breakable: tuple[Placed, Cluster],
+) -> None:
+    pytest.importorskip("torch")
+    _, made = breakable
+    trainers = [moo.on(Trainer, host=host).spawn() for host in "aabd"]
+    out, stay = trainers[2], [*trainers[:2], trainers[3]]
+    for one in trainers:
+        one.join.remote("comes back")
+    before = out.train.remote(4), *(one.train.remote(4) for one in stay)
+    received = moo.get(before, timeout=30.0)[0][2]
+    with made.network.swallowing("a", "b"), made.network.swallowing("b", "a"):
+        lost = out.train.remote(4, received + 1)
+        moo.get([one.train.remote(3) for one in stay], timeout=50.0)
+    ends = lost, *(one.train.remote(4) for one in stay)
+    states = [state[:2] for state in moo.get(ends, timeout=50.0)]
+    assert states == [states[0]] * 4
+
+
 @pytest.mark.quiet
 def test_a_lost_host_costs_the_rest_four_seconds(
     breakable: tuple[Placed, Cluster],

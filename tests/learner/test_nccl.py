@@ -374,14 +374,6 @@ def _other_devices(group: Any) -> None:
     group.allreduce(x, "sum").wait()
 
 
-def test_members_need_the_same_backend(carried: Carry) -> None:
-    for backends in (("nccl", "auto"), ("nccl", "cpu")):
-        errors = everywhere(carried(2, *backends), _sum)
-        assert [type(error) for error in errors] == [ValueError] * 2
-        # A member without a backend takes it for a call that differs.
-        assert any("with the same backend=" in str(error) for error in errors)
-
-
 def test_auto_takes_the_cpu_unless_all_members_can_do_better(carried: Carry) -> None:
     group = carried(2, "auto")
     assert everywhere(group, _other_devices) == [None, None]

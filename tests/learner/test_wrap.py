@@ -217,7 +217,9 @@ class Trainer:
         """The errors of wrong arguments."""
         module = nn.Linear(2, 2)
         frozen = nn.Linear(2, 2).requires_grad_(False)
-        wrapped = self.group.wrap(module)
+        wrapped, other = self.group.wrap(module), nn.Linear(2, 2)
+        changed = self.group.wrap(other)
+        other.late = nn.Parameter(torch.ones(1))
         found = []
         for wrong in (
             lambda: self.group.wrap("module"),
@@ -225,6 +227,7 @@ class Trainer:
             lambda: self.group.wrap(frozen),
             lambda: self.group.wrap(module, wire="f8"),
             lambda: copy.deepcopy(wrapped),
+            lambda: changed(torch.ones(1, 2)),
         ):
             with pytest.raises((TypeError, ValueError)) as caught:
                 wrong()
@@ -292,9 +295,10 @@ def test_after_leaving_the_gradients_are_this_process_s_own(trainers: Any) -> No
 
 
 def test_wrong_modules_are_refused_with_a_reason(trainers: Any) -> None:
-    no_module, wrapped, frozen, wire, copied = trainers.odd.call().get()[0]
+    no_module, wrapped, frozen, wire, copied, late = trainers.odd.call().get()[0]
     assert "must be a torch.nn.Module" in no_module
     assert "wrapped already" in wrapped
     assert "requires a gradient" in frozen
     assert "None or 'bf16'" in wire
     assert "state_dict()" in copied
+    assert "'late' is new" in late

@@ -59,7 +59,7 @@ static void report(struct mooi_agent *agent,
 /* ---- members ---- */
 
 void mooi_agent_join(struct mooi_agent *agent, struct mooi_member *member,
-                     uint32_t min_size, bool finishes)
+                     uint32_t min_size, uint32_t policy)
 {
     struct mooi_frame frame = {.kind = MOOI_JOIN};
     member->host = agent->host;
@@ -68,7 +68,7 @@ void mooi_agent_join(struct mooi_agent *agent, struct mooi_member *member,
         (struct mooi_agent_slot){member->serial, true, false};
     frame.join.member = *member;
     frame.join.min_size = min_size;
-    frame.join.finishes = finishes;
+    frame.join.policy = policy;
     agent->emit(agent->to, &frame);
 }
 

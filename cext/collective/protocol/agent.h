@@ -41,7 +41,7 @@ struct mooi_agent {
 /* A process wants to be a member, in a slot that is not taken: *member but host
  * and serial, which are set. */
 void mooi_agent_join(struct mooi_agent *agent, struct mooi_member *member,
-                     uint32_t min_size, bool finishes);
+                     uint32_t min_size, uint32_t policy);
 /* The member of that slot has left, or is dead; it runs nothing any more.
  * `begun`: the last operation that it had begun. */
 void mooi_agent_gone(struct mooi_agent *agent, uint32_t slot, bool died,

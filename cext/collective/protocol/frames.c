@@ -166,7 +166,7 @@ static void body(struct walk *walk, struct mooi_frame *frame)
         member(walk, &frame->join.member);
         place(walk, &frame->join.member);
         FIELD(walk, frame->join.min_size, 4, MOOI_MEMBERS_MAX + 1);
-        FIELD(walk, frame->join.finishes, 1, 2);
+        FIELD(walk, frame->join.policy, 1, 0);
         break;
     case MOOI_GONE:
         FIELD(walk, frame->gone.serial, 4, 0);

@@ -136,7 +136,7 @@ struct mooi_frame {
         struct {
             struct mooi_member member;
             uint32_t min_size;
-            bool finishes; /* operations that lose a member */
+            uint32_t policy; /* a byte that all members have in common */
         } join;
         struct {
             uint32_t serial;

@@ -290,13 +290,13 @@ static void join(struct mooi_master *master, uint32_t host,
         refuse(master, host, member->serial, MOOI_OTHER_SIZE);
         return;
     }
-    if (master->seated && master->finishes != frame->join.finishes) {
+    if (master->seated && master->policy != frame->join.policy) {
         refuse(master, host, member->serial, MOOI_OTHER_POLICY);
         return;
     }
     place->host = host;
     master->min_size = frame->join.min_size;
-    master->finishes = frame->join.finishes;
+    master->policy = frame->join.policy;
     struct mooi_seat *seat = &master->seats[master->seated++];
     *seat = (struct mooi_seat){.member = *member};
     seat->member.host = host;

@@ -66,7 +66,7 @@ struct mooi_master {
     uint64_t first_seq;
     uint64_t committed; /* the last one known to be */
     bool enough; /* the view has min_size members */
-    bool finishes; /* as all members want it; the master does not care */
+    uint32_t policy; /* of all members; the master does not care */
     struct mooi_cause complaint; /* the first of this epoch */
     uint64_t now_ms; /* the caller's: since any moment */
     struct mooi_broken cuts[MOOI_CUTS_KEPT]; /* the latest ones */

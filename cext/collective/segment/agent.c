@@ -115,7 +115,7 @@ static void let_in(moo_group_agent *agent, uint32_t slot)
     if (!atomic_compare_exchange_strong(&cell->state, &knocks,
                                         mooi_slot_word(member.pid, TAKEN)))
         return; /* it has left already */
-    mooi_agent_join(&agent->agent, &member, cell->min_size, cell->finishes);
+    mooi_agent_join(&agent->agent, &member, cell->min_size, cell->policy);
     atomic_store(&cell->serial, member.serial);
 }
 

@@ -75,7 +75,7 @@ moo_err mooi_enter(moo_group *group, struct mooi_segment *segment)
             group->listener, cell->member.address, MOOI_ADDRESSES_MAX);
     cell->start = group->start;
     cell->min_size = group->min_size;
-    cell->finishes = group->finishes;
+    cell->policy = group->policy;
     atomic_store(&cell->waiting, 0);
     atomic_store(&cell->complaint, 0);
     atomic_store(&cell->obstacles, 0);

@@ -22,7 +22,7 @@
 #include "collective/protocol/words.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
-#define SEGMENT_VERSION 10u
+#define SEGMENT_VERSION 11u
 #define ROLLS 64 /* a slow member finds the view of its call so far back */
 
 /* A slot: FREE until a process claims it (CLAIMED), and fills the cell's
@@ -46,7 +46,7 @@ struct mooi_cell {
     struct mooi_member member; /* since KNOCKS */
     uint32_t start;            /* of its process, since KNOCKS */
     uint32_t min_size;         /* since KNOCKS */
-    bool finishes;             /* since KNOCKS */
+    uint32_t policy;           /* since KNOCKS */
     uint64_t begun;            /* the last operation, since LEAVES */
     _Atomic uint64_t complaint; /* see mooi_complaint_word; 0: none */
     /* for newcomers: the outcome of this member's last barrier, if it failed */

@@ -7,15 +7,30 @@ program starts. The program's end, Ctrl-C, SIGTERM and SIGHUP end everything, wi
 three seconds. SIGUSR1 and SIGUSR2 go to the program alone. A host that fails is named,
 and the run goes on without it. A broker that was killed is started again: its state is
 soft.
+
+Each program runs under a `starter`, here or on another host, and `mooactor run` holds
+the starter's stdin: so nothing outlives a launcher that is killed. The output of
+brokers and hosts goes to stderr by whole lines, with their name in front; the user's
+program has the launcher's own stdout and stderr. Nothing here blocks: a reader that has
+stopped holds up neither the launch nor its end.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
+import signal
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from mooactor.cluster.launch import ssh
+from mooactor.cluster.launch import ssh, starter
 from mooactor.cluster.launch.plan import (
     HERE,
     LaunchError,
@@ -24,8 +39,9 @@ from mooactor.cluster.launch.plan import (
     bracketed,
     command,
 )
-from mooactor.cluster.launch.supervisor import Program, Supervisor
 from mooactor.host.addresses import ports_text
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.output import LineReader, Terminal, one_by_one
 from mooactor.process import files
 
 if TYPE_CHECKING:
@@ -247,3 +263,351 @@ def _as_seen(plan: Plan, target: Target, address: str) -> str | None:
 
 def _end_of(program: Program) -> str:
     return program.failure if program.code else "it was told to end"
+
+
+# -- the programs, and the one loop that minds them --------------------------------
+
+_SOURCE = Path(starter.__file__).read_bytes()
+_HEAD = b"%d\n%s" % (len(_SOURCE), _SOURCE)
+_BEAT_S = 10.0  # between lines to a starter, whose patience is `ssh.SILENCE_S`
+_ANSWER_S = 0.5  # for word of its end; an ssh whose network is gone brings none
+# After a signal: what the program has, then all the rest. Three seconds are promised.
+FORCE_S = 0.3
+_END_S, _END_AFTER_GRACE_S = 2.7, 1.5
+_KILL_S = 0.2
+# One event can come as several signals: `timeout` signals its child and then its group,
+# and when a terminal is closed, SIGHUP comes from the shell and then from the kernel.
+_SAME_EVENT_S = 0.3
+# They end the launch, and ask the program to end.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# They are for the program alone, which goes on: the notice of a batch system, such as
+# Slurm's --signal=USR1@90.
+_NOTICES = (signal.SIGUSR1, signal.SIGUSR2)
+_FAILED = 2  # the exit code of a launch that never ran the program
+
+
+# Said by a host that never joins: it has another version of the wire, or a name in use.
+_REFUSED = re.compile(r"the broker at \S+ refuses this host: .+")
+
+
+class Interrupted(Exception):
+    """A signal came before the program ran."""
+
+
+class Program:
+    """One that a `starter` runs: started at once, and minded by the loop.
+
+    Its output is read for the line that says that it is ready, and printed by lines.
+    The user's own has the launcher's outputs, and on this machine its stdin, too.
+
+    Args:
+      label: stands before its lines; empty: it is the user's own.
+      ready: a pattern of the line by which it says that it is ready.
+      heard: is told of each line.
+      is_last: it ends after the others: they take leave of it.
+
+    Raises:
+      LaunchError: it cannot be started from here.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        target: Target,
+        python: str,
+        order: dict[str, Any],
+        *,
+        label: str = "",
+        ready: str = "$^",
+        heard: Callable[[str], None] = lambda line: None,
+        is_last: bool = False,
+    ) -> None:
+        self.target, self.is_last = target, is_last
+        self.code: int | None = None  # once it has ended and is read
+        self.ready: re.Match[str] | None = None
+        self._refusal = ""  # of its broker
+        self._supervisor, self._loop = supervisor, supervisor.loop
+        self._label, self._ready, self._heard = label, re.compile(ready), heard
+        self._python = python
+        is_users = not label and target.is_here
+        #: The terminal sends Ctrl-C to the program itself.
+        self.has_terminal = is_users and _in_foreground()
+        stdin = os.dup(0) if is_users else 0
+        try:
+            self._process = subprocess.Popen(
+                ssh.words(target, python),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if label else None,
+                stderr=subprocess.STDOUT if label else None,
+                process_group=None if self.has_terminal else 0,
+                pass_fds=[stdin] if stdin else (),
+            )
+        except OSError as error:
+            raise LaunchError(
+                f"host {target.name}: {error.filename} cannot be run "
+                f"({error.strerror}): name another interpreter with --python"
+            ) from None
+        finally:
+            if stdin:
+                os.close(stdin)
+        self._reader: LineReader | None = None
+        if self._process.stdout is not None:
+            pipe = os.dup(self._process.stdout.fileno())
+            self._process.stdout.close()
+            os.set_blocking(pipe, False)
+            self._reader = LineReader(pipe, one_by_one(self._line))
+            self._loop.watch(pipe, self._read)
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.watch(self._pidfd, self._ended)
+        assert self._process.stdin is not None
+        self._stdin = self._process.stdin
+        os.set_blocking(self._stdin.fileno(), False)
+        silence_s = 0 if target.is_here else ssh.SILENCE_S
+        order |= {"stdin": stdin, "foreground": self.has_terminal}
+        order["silence_s"] = silence_s
+        self._unsent = _HEAD + json.dumps(order).encode() + b"\n"
+        self._send()
+        self._beat()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended, or will never be ready."""
+        return self.code is not None or bool(self._refusal)
+
+    @property
+    def failure(self) -> str:
+        """Why it failed, without the host's name, and with the next step."""
+        if self._refusal:
+            return self._refusal
+        lines = self._reader.tail if self._reader is not None else ()
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return ssh.failure(self.target, self._python, self.code or 0, last)
+
+    def _read(self) -> None:
+        assert self._reader is not None
+        if not self._reader.read():
+            self._loop.unwatch(self._reader.fd)
+
+    def _line(self, line: bytes) -> None:
+        line = line.rstrip(b"\r")  # which ssh adds
+        text = line.decode(errors="replace")
+        self._heard(text)
+        if self.ready is None and (refused := _REFUSED.search(text)):
+            self._refusal = refused[0]
+        # A shell's greeting before it may have no end of line.
+        if self.ready is None and (found := self._ready.search(text)):
+            self.ready, line = found, text[: found.start()].encode()
+        if line and starter.FAILED.encode() not in line:
+            self._supervisor.print(f"[{self._label}] ".encode() + line)
+
+    def signal(self, number: int) -> None:
+        """Have it signalled, on its host. A Ctrl-C of the terminal that it has reaches
+        it without this."""
+        if not (number == signal.SIGINT and self.has_terminal):
+            self._tell({"signal": int(number)})
+
+    def end(self, grace_s: float) -> None:
+        """Have its starter end it, and kill it after the grace. Nobody waits much
+        longer for the starter."""
+        self._tell({"grace_s": grace_s})
+        self._hang_up()
+        self._loop.later(grace_s + _ANSWER_S, self.kill)
+
+    def kill(self) -> None:
+        """End the starter or the ssh to it; the other end learns it from its stdin."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                if self.has_terminal:  # its group is the launcher's
+                    self._process.kill()
+                else:
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _beat(self) -> None:
+        if not self._stdin.closed:
+            self._loop.later(_BEAT_S, self._beat)
+            if not self._unsent:
+                self._tell({})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        if self._stdin.closed:
+            return
+        self._unsent += json.dumps(message).encode() + b"\n"
+        self._send()
+
+    def _send(self) -> None:
+        fd = self._stdin.fileno()
+        self._loop.unwatch(fd)
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(fd, self._unsent) :]
+        except BlockingIOError:
+            self._loop.watch_room(fd, self._send)
+        except OSError:
+            self._unsent = b""  # it has ended, which its pidfd tells
+
+    def _hang_up(self) -> None:
+        if not self._stdin.closed:
+            self._loop.unwatch(self._stdin.fileno())
+            with contextlib.suppress(OSError):
+                self._stdin.close()
+
+    def _ended(self) -> None:
+        self._loop.unwatch(self._pidfd)
+        os.close(self._pidfd)
+        code = self._process.wait()
+        if self._reader is not None:
+            self._loop.unwatch(self._reader.fd)
+            self._reader.finish()
+        self._hang_up()
+        self.code = code if code >= 0 else 128 - code
+
+
+class Supervisor:
+    """Starts programs, waits, and ends them all together.
+
+    Invariant: after a signal that no program could act on no wait returns.
+
+    Args:
+      grace_s: the time that the program has after a signal that ends the launch.
+    """
+
+    def __init__(self, grace_s: float) -> None:
+        self.loop = EventLoop()
+        self.mind: Callable[[], None] = lambda: None  # is called in each round
+        self.main: Program | None = None  # the launch lives as long as it does
+        self._grace_s, self._passes_on = grace_s, True
+        self._programs: list[Program] = []  # all that were ever started
+        self._terminal = Terminal(2, self.loop)
+        self._arrived: list[int] = []  # signals that were not acted on
+        self._events: list[int] = []  # a number for each that ends the launch
+        self._first_at: float | None = None  # of these
+
+    def run(self, body: Callable[[], int]) -> int:
+        """Do all of it, the last thing that this process does. The exit code is what
+        `body` returns, 2 if that fails before `main` runs, and 128 + N after signal N
+        before that."""
+        end_waking = self.loop.wake_on_signals()
+        for number in (*_ENDING, *_NOTICES):
+            # One that is ignored, as under nohup, stays so.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda number, _: self._arrived.append(number))
+        try:
+            return body()
+        except LaunchError as error:
+            self.say(str(error))
+            return _FAILED
+        except Interrupted:
+            return 128 + self._events[0]
+        finally:
+            self._end()
+            end_waking()
+            for number in (*_ENDING, *_NOTICES):
+                signal.signal(number, signal.SIG_IGN)  # the exit code is known
+            self._terminal.drain(FORCE_S, time.monotonic() + FORCE_S)
+
+    @property
+    def interrupted(self) -> bool:
+        return bool(self._events)
+
+    def print(self, line: bytes) -> None:
+        """A line on stderr."""
+        self._terminal.add(line + b"\n")
+
+    def say(self, text: str) -> None:
+        """Print a line of the launcher's own."""
+        self.print(f"mooactor run: {text}".encode(errors="replace"))
+
+    def start(self, *words: Any, **more: Any) -> Program:
+        """Start a `Program`."""
+        self._programs.append(Program(self, *words, **more))
+        return self._programs[-1]
+
+    def wait(
+        self,
+        until: Callable[[], object],
+        patience_s: float | None = None,
+        *,
+        every_s: float | None = None,
+    ) -> bool:
+        """Serve the loop until the condition holds; False: that took too long.
+
+        Args:
+          every_s: how often to look, beside the times when something happens.
+
+        Raises:
+          Interrupted: a signal came, and no program runs yet that could act on it.
+        """
+        latest = None if patience_s is None else time.monotonic() + patience_s
+        while True:
+            self._act_on_signals()
+            if self._events and self.main is None:
+                raise Interrupted
+            if until():
+                return True
+            if latest is not None and time.monotonic() >= latest:
+                return False
+            self._serve(latest, every_s)
+            self.mind()
+
+    def follow(self, program: Program, *, passes_on: bool = True) -> int:
+        """Wait for the end of a program that acts on signals, if `passes_on`; its exit
+        code."""
+        self.main, self._passes_on = program, passes_on
+        self.wait(lambda: program.code is not None)
+        assert program.code is not None
+        return program.code
+
+    def _serve(self, latest: float | None, every_s: float | None = None) -> None:
+        if every_s is not None:
+            soon = time.monotonic() + every_s
+            latest = soon if latest is None else min(latest, soon)
+        self.loop.serve(latest)
+
+    def _act_on_signals(self) -> None:
+        while self._arrived:
+            number, now = self._arrived.pop(0), time.monotonic()
+            if number in _NOTICES:
+                if self.main is not None and self._passes_on:
+                    self.main.signal(number)
+            elif self._first_at is None or now >= self._first_at + _SAME_EVENT_S:
+                self._first_at = self._first_at or now
+                self._events.append(number)
+                if self.main is not None:
+                    self._end_main(self.main, number)
+
+    def _end_main(self, main: Program, number: int) -> None:
+        if len(self._events) > 1:
+            main.end(0.0)
+        else:
+            if self._passes_on:
+                main.signal(number)
+            self.loop.later(self._grace_s, partial(main.end, FORCE_S))
+
+    def _end(self) -> None:
+        """End what still runs, those last that the others take leave of."""
+        self.mind = lambda: None
+        end_by = time.monotonic() + _END_S
+        if self._first_at is not None:
+            graced = self._first_at + self._grace_s + _END_AFTER_GRACE_S
+            end_by = min(end_by, graced)
+        programs = [p for p in self._programs if p.code is None]
+        for part in ([p for p in programs if not p.is_last], programs):
+            latest = end_by - (0.0 if part is programs else FORCE_S)
+            for program in part:
+                program.end(max(0.1, end_by - time.monotonic() - FORCE_S))
+            self._let_end(part, latest)
+        for program in programs:
+            program.kill()
+        self._let_end(programs, time.monotonic() + _KILL_S)
+
+    def _let_end(self, programs: list[Program], latest: float) -> None:
+        while any(p.code is None for p in programs) and time.monotonic() < latest:
+            self._serve(latest)
+
+
+def _in_foreground() -> bool:
+    """Whether this process has a terminal as stdin, and its Ctrl-C."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False

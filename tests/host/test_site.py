@@ -11,12 +11,15 @@ import socket
 import subprocess
 import time
 from contextlib import closing, suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
 from mooactor.control.lifeline import Lifeline, LifelineClosed
+from mooactor.control.messages import Message
+from mooactor.host import protocol
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.nursery import LocalProcess, Nursery
-from mooactor.host.site import Site
+from mooactor.host.output import LineReader, Printer
+from mooactor.host.site import LocalProcess, Site
 from mooactor.host.zygote import ORDERS, Birth, Born, Prepare, Spare
 from mooactor.process.protocol import Life
 from mooactor.tensors.network import Network
@@ -31,7 +34,7 @@ def life_of(actor: int) -> Life:
 
 
 class Asked:
-    """A zygote or a spare process, as the nursery sees it: the other end of a line."""
+    """A zygote or a spare process, as the site sees it: the other end of a line."""
 
     def __init__(self, world: World, theirs: socket.socket) -> None:
         self.world = world
@@ -52,17 +55,30 @@ class Asked:
                     self.world.prepared = message.number
 
 
-class World(Nursery):
-    """A nursery, the agent that uses it, and in the place of processes this one."""
+class Silent:
+    """A reaper and an output in one, for a site that has neither."""
 
-    def __init__(self, loop: EventLoop) -> None:
-        super().__init__(loop)
-        self.family = self
+    def add(self, site: Site) -> None: ...
+    def remove(self, site: Site) -> None: ...
+    def begin(self, number: int, fd: int, printer: Printer) -> LineReader:
+        return LineReader(fd, lambda lines: None)
+
+    def end(self, reader: LineReader) -> None:
+        reader.finish()
+
+
+class World(Site):
+    """A site, its family, and in the place of processes this one."""
+
+    def __init__(self, loop: EventLoop, rng: random.Random) -> None:
+        self.rng = rng
+        silent = cast(Any, Silent())
+        super().__init__("here", loop, silent, silent)
+        self.family = cast(Any, self)
         self.requests = 0
         self.living: list[int] = []  # the requests for which a process was born
         self.known: list[int] = []  # those of which the agent was told that
         self.refused: list[int] = []
-        self.children: list[LocalProcess] = []
         self.spares: list[Asked] = []
         self.exec_zygote()
 
@@ -70,22 +86,18 @@ class World(Nursery):
         self.prepared = 0
         ours, theirs = socket.socketpair()
         self.zygote = Asked(self, theirs)
-        self._watch(NOBODY, ours)
-        self.zygote_reaped(NOBODY, 9)
+        self.adopt_zygote((NOBODY, ours))
+        self.reaped(NOBODY, 9)
 
-    def ask(self, life: Life, parcels: list[int], tries: int = 0) -> LocalProcess:
-        child = super().ask(life, parcels, tries)
-        self.children.append(child)
-        return child
-
-    def born(self, child: LocalProcess) -> None:
-        self.known.append(child.life.actor_id)
-
-    def lost(self, child: LocalProcess) -> None:
-        self.ask(child.life, [], child.tries)
-
-    def failed(self, child: LocalProcess, note: str) -> None:
-        self.refused.append(child.life.actor_id)
+    def happened(self, process: LocalProcess, message: Message) -> None:
+        if isinstance(message, protocol.Born):
+            self.known.append(process.life.actor_id)
+        else:
+            assert isinstance(message, protocol.Failed)
+            if message.again and self.rng.random() < 0.9:
+                self.start(process.life, [])
+            else:
+                self.refused.append(process.life.actor_id)
 
     def offer(self) -> None:
         """The zygote has forked a spare process."""
@@ -94,13 +106,14 @@ class World(Nursery):
         with ours, suppress(LifelineClosed):
             self.zygote.line.send(Spare(self.prepared), [ours.fileno()])
 
-    def step(self, rng: random.Random) -> None:
+    def step(self) -> None:
         """Anything that may happen next."""
+        rng = self.rng
         acts = ["ask", "offer", "fork", "spare", "die", "import"]
         match rng.choices(acts, [3, 3, 2, 3, 1, 1])[0]:
             case "ask":
                 self.requests += 1
-                self.ask(life_of(self.requests), [])
+                self.start(life_of(self.requests), [])
             case "offer" if self.zygote.line.fileno() >= 0:  # it lives
                 self.offer()
             case "fork":
@@ -127,17 +140,15 @@ class World(Nursery):
         self.close()
         for asked in (self.zygote, *self.spares):
             asked.line.close()
-        for child in self.children:
-            child.close()
 
 
 def test_each_request_ends_as_one_process_whoever_dies() -> None:
     before = resources()
     for seed in range(SEED, SEED + 100):
         rng, loop = random.Random(seed), EventLoop()
-        world = World(loop)
+        world = World(loop, rng)
         for _ in range(60):
-            world.step(rng)
+            world.step()
             while rng.random() < 0.5:
                 loop.serve(time.monotonic())
         world.settle(loop)
@@ -150,26 +161,18 @@ def test_each_request_ends_as_one_process_whoever_dies() -> None:
     assert not leaked(before)
 
 
-class Silent:
-    """A reaper, an output and a family in one, for a site without news."""
-
-    def add(self, site: Site) -> None: ...
-    def remove(self, site: Site) -> None: ...
-    def line_closed(self, line: Lifeline) -> None: ...
-
-
 def test_the_end_of_a_site_kills_what_was_born_and_nobody_knows_it_yet() -> None:
     """The agent is told of a birth, and before it has read that the session ends. The
     actor may already hold the GIL in C: it sees no end of its lifeline."""
     before = resources()
     loop = EventLoop()
-    nursery, none = Nursery(loop), cast(Any, Silent())
-    site = Site("here", loop, nursery, none, none)
-    site.family = none
+    silent = cast(Any, Silent())
+    site = Site("here", loop, silent, silent)
+    site.family = cast(Any, SimpleNamespace(line_closed=lambda line: None))
     ours, theirs = socket.socketpair()
     with closing(Lifeline(theirs)) as zygote:
-        nursery._watch(NOBODY, ours)
-        nursery.zygote_reaped(NOBODY, 9)
+        site.adopt_zygote((NOBODY, ours))
+        site.reaped(NOBODY, 9)
         site.start(life_of(1), [])
         ((data, fds),) = zygote.receive_nowait()
         request = ORDERS.decode(data)
@@ -185,6 +188,6 @@ def test_the_end_of_a_site_kills_what_was_born_and_nobody_knows_it_yet() -> None
             for fd in fds:
                 os.close(fd)
     assert not len(site)
-    del nursery, site, loop
+    del site, loop
     gc.collect()
     assert not leaked(before)

@@ -39,7 +39,7 @@ class AgentClient:
     ) -> None:
         """`wait` for a future, so many seconds; `wake` waiting threads."""
         self._lifeline = lifeline
-        self._wait = wait
+        self.wait = wait
         self._wake = wake
         # The agent's news that a broker has taken the session, or that none can.
         self.joined = Future()
@@ -109,7 +109,7 @@ class AgentClient:
         self._requests[rid] = future
         try:
             self.tell(request, fds)
-            if not self._wait(future, wait_s):
+            if not self.wait(future, wait_s):
                 if self.ended:
                     raise self.session_ended()
                 raise errors.CallTimeout(
@@ -180,10 +180,6 @@ class AgentClient:
             return
         for fd in fds:
             os.close(fd)
-
-    def wait(self, future: Future, seconds: float) -> bool:
-        """Wait for `future`; False if it takes longer."""
-        return self._wait(future, seconds)
 
     def _joined(self, message: Message) -> None:
         if self.joined.set_value(message):

@@ -210,19 +210,16 @@ class Runtime:
         self.arguments = Arguments(
             self.process_id, payloads, self.handovers, self.broadcaster
         )
+        self.caller = caller = Caller(self)
         self.deadlocks = DeadlockDetector(
-            self.process_id, poller, sender, self._abandon
+            self.process_id, poller, sender, caller.abandon
         )
-        self.caller = Caller(self)
         self.deaths = Deaths(self)
         self.agent.on(Died, self.deaths.on_notice)
         self.breaks = Breaks(self)
         self.room = Room(self)
         self._handlers |= handlers_of_every_process(self)
         self.plane.tell = self._tell_plane
-
-    def _abandon(self, future: Future, error: BaseException) -> None:
-        self.caller.abandon(future, error)
 
     def _tell_plane(self, peer: int, message: bytes) -> None:
         if not self.closed:

@@ -293,10 +293,6 @@ class Asked:
         self.heard = False  # lately: it will have the value
         self.answered = False  # the value is under way from there
 
-    @property
-    def owner(self) -> int:
-        return self.key.owner
-
 
 class Kept:
     """A value that others may ask for: None until it is here."""
@@ -398,7 +394,7 @@ class Relay:
         twice: what is cut short is done again."""
         asked = self._asked.get(token)
         if asked is not None:
-            self._sender.post(asked.owner, envelope.TAKEN, token)
+            self._sender.post(asked.key.owner, envelope.TAKEN, token)
             self._asks_no_more(token, asked)
 
     def _asks_no_more(self, token: int, asked: Asked) -> None:
@@ -442,7 +438,7 @@ class Relay:
         """A holder did not give it."""
         asked = self._asked.get(token)
         if asked is not None:
-            self._post_retry(asked.owner, token, asked.holder)
+            self._post_retry(asked.key.owner, token, asked.holder)
             self._asks_no_more(token, asked)
 
     def _post_retry(self, owner: int, token: int, holder: int) -> None:

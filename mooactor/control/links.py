@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from mooactor.control import incarnations
 from mooactor.control.keys import actor_of, every_incarnation
@@ -52,6 +53,7 @@ class Resending:
         self._over.set()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Link:
     """One per (process, actor). It follows the actor from incarnation to incarnation.
 
@@ -60,40 +62,21 @@ class Link:
     it, the incarnation and the cause of a link that it has.
     """
 
-    __slots__ = (
-        "actor_id",
-        "incarnation",
-        "label",
-        "limit",
-        "calls",
-        "peer",
-        "cause",
-        "died_of",
-        "concurrency",
-        "has_one_thread",
-        "overflow",
-        "foreign",
-        "resending",
-        "rounds",
-        "over",
-    )
-
-    def __init__(self, actor_id: int, incarnation: int, label: str) -> None:
-        self.actor_id = actor_id
-        self.incarnation = incarnation
-        self.label = label
-        self.limit = DEFAULT_MAX_PENDING
-        self.calls: set[int] = set()
-        self.peer: Peer | None = None
-        self.cause: Cause | None = None  # set once it is gone for good
-        self.died_of: Cause | None = None  # that of the process before the present one
-        self.concurrency = 1 << 30  # calls that it runs at once, once that is known
-        self.has_one_thread = False  # for its sync methods: it is an async actor
-        self.overflow = "wait"
-        self.foreign = False
-        self.resending: Resending | None = None
-        self.rounds = 0  # how often calls were sent again over it
-        self.over = False  # it is gone for good, and calls are being ended, or were
+    actor_id: int
+    incarnation: int
+    label: str
+    limit: int = DEFAULT_MAX_PENDING
+    calls: set[int] = field(default_factory=set)
+    peer: Peer | None = None
+    cause: Cause | None = None  # set once it is gone for good
+    died_of: Cause | None = None  # that of the process before the present one
+    concurrency: int = 1 << 30  # calls that it runs at once, once that is known
+    has_one_thread: bool = False  # for its sync methods: it is an async actor
+    overflow: str = "wait"
+    foreign: bool = False
+    resending: Resending | None = None
+    rounds: int = 0  # how often calls were sent again over it
+    over: bool = False  # it is gone for good, and calls are being ended, or were
 
     @classmethod
     def to_nowhere(cls, actor_id: int, incarnation: int, label: str) -> Link:

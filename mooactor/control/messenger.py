@@ -124,8 +124,7 @@ class Peer:
     def lead(self, record: bytes) -> None:
         """Send `record` before what was kept. Of a peer that is held, or closed."""
         code = lib.moo_outbox_lead(self._outbox, record, len(record))
-        if code == _ENOMEM:
-            raise MemoryError(f"no memory for a message of {len(record)} bytes")
+        _check_sent(code, record)
 
     def drop(self) -> None:
         """Drop what was kept."""

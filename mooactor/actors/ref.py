@@ -308,8 +308,8 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
 
     def unpin(self) -> None:
         """Nobody will unpickle what picklings by hand here have made."""
-        borrows = self._runtime.borrows
-        borrows.give_back(self._hold(), borrows.process_id)
+        hold, borrows = self._hold(), self._runtime.borrows
+        borrows.give_back(hold.owner, hold.object_id, borrows.process_id)
 
     def __copy__(self) -> Ref[R_co]:
         return self

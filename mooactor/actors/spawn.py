@@ -346,7 +346,7 @@ class Spec(Generic[P, T]):
             pickle.dumps(handle, 5),
             payload.data,
             name,
-            None if policy is None else policy.exact(),
+            policy,
             packed(self._env),
             None if place == runtime.origin else place,
             max(1, int(self._needs.amount.cpus)),

@@ -133,7 +133,7 @@ class Supervisor:
     def _known(self) -> dict[str, int]:
         """The agent's word on the children of this supervisor, by key: the id of one
         that lives or comes back, 0 for one that somebody has ended."""
-        request = protocol.Supervise(self._rules.exact())
+        request = protocol.Supervise(self._rules)
         return cast(dict[str, int], current_runtime().agent.ask(request).value)
 
     def on_stop(self) -> None:

@@ -196,11 +196,9 @@ MAX_CHANNELS = 1 << 14
 _REMEMBERED = 1024  # channels that have ended, with the reason
 _PARTING_MS = 100  # for last frames
 
-Accept = Callable[[Channel], Listener | None]
-
 
 class Acceptor:
-    """The ROUTER of a node. `accept` decides on each new channel."""
+    """The ROUTER of a node. Its `accept` decides on each new channel."""
 
     def __init__(
         self,
@@ -210,7 +208,6 @@ class Acceptor:
         ready: Readiness,
         terms: Terms,
     ) -> None:
-        self.accept: Accept | None = None
         self._keeper = keeper
         self._ready = ready
         self._node_id = node_id
@@ -367,7 +364,8 @@ class Acceptor:
         self, channel: IncomingChannel, route: Route, frame: frames.Frame
     ) -> None:
         if channel.key not in self._channels:
-            listener = self.accept(channel) if self.accept is not None else None
+            accept = self._keeper.accept
+            listener = None if accept is None else accept(channel)
             if listener is None:
                 self._refuse(route.identity, channel.key, "it accepts no channel")
                 return

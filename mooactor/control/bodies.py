@@ -40,23 +40,6 @@ class MalformedMessage(MooError):
     """Bytes that are no message of ours; they were dropped."""
 
 
-def pack_pair(first: int, second: int) -> bytes:
-    """A payload of two 64-bit numbers."""
-    return _PAIR.pack(first, second)
-
-
-def pair(payload: memoryview | bytes) -> tuple[int, int]:
-    """The reverse of `pack_pair`.
-
-    Raises:
-      MalformedMessage: they are not two.
-    """
-    if len(payload) != _PAIR.size:
-        raise MalformedMessage("a control record of the wrong size")
-    first, second = _PAIR.unpack(payload)
-    return first, second
-
-
 def pack_numbers(*numbers: int) -> bytes:
     """A payload of 64-bit numbers."""
     return struct.pack(f"<{len(numbers)}Q", *numbers)

@@ -32,7 +32,7 @@ pieces for longer, and its `delivered` may not come to hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from mooactor.control import frames, messages
 from mooactor.control.clock import Clock
@@ -76,6 +76,9 @@ class Listener(Protocol):
         not at all if this side has closed the channel itself."""
 
 
+Accept: TypeAlias = "Callable[[Channel], Listener | None]"
+
+
 class Carrier(Protocol):
     """A connection, as a channel sends over it."""
 
@@ -90,6 +93,7 @@ class Keeper(Protocol):
     """The node that a channel belongs to."""
 
     clock: Clock
+    accept: Accept | None
 
     def touch(self, channel: Channel) -> None:
         """Have `Channel.flush` called soon."""

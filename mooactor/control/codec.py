@@ -47,14 +47,14 @@ def encode(value: Any) -> tuple[bytes, Buffers]:
         if len(data) > MAX_BYTES:
             raise _too_large(data)
         return data, []
-    return _encode(value, [])
+    return _encode(value)
 
 
 def encode_args(args: tuple[Any, ...]) -> tuple[bytes, Buffers]:
     """As `encode`, for a tuple: quicker where all items are numbers or strings."""
     for arg in args:
         if type_(arg) not in _ATOMS:
-            return _encode(args, [])
+            return _encode(args)
     data = pickle.dumps(args, 5)
     if len(data) > MAX_BYTES:
         raise _too_large(data)
@@ -67,34 +67,31 @@ def encode_in_band(value: Any) -> bytes:
     Raises:
       ValueError, BaseException: as `encode` does.
     """
-    stream = io.BytesIO()
-    pickler = script.Pickler(stream, 5)
-    pickler.dump(value)
-    data = stream.getvalue()
-    if pickler.table:
-        data = pickler.table.pack() + data
-    if len(data) > MAX_BYTES:
-        raise _too_large(data)
-    return data
+    return _pickled(value, None)
 
 
-def _encode(value: Any, buffers: Buffers) -> tuple[bytes, Buffers]:
-    stream = io.BytesIO()
-    pickler = script.Pickler(stream, 5, buffer_callback=buffers.append)
-    pickler.dump(value)
-    data = stream.getvalue()
-    if pickler.table:
-        first: Buffers = []
-        data = pickler.table.pack(first) + data
-        buffers[:0] = first
-    if len(data) > MAX_BYTES:
-        raise _too_large(data)
+def _encode(value: Any) -> tuple[bytes, Buffers]:
+    buffers: Buffers = []
+    data = _pickled(value, buffers)
     if len(buffers) > MAX_BUFFERS:
         raise ValueError(
             f"it holds {len(buffers)} large arrays, and a message carries "
             f"{MAX_BUFFERS} at most: stack them into fewer"
         )
     return data, buffers
+
+
+def _pickled(value: Any, buffers: Buffers | None) -> bytes:
+    stream = io.BytesIO()
+    callback = None if buffers is None else buffers.append
+    pickler = script.Pickler(stream, 5, buffer_callback=callback)
+    pickler.dump(value)
+    data = stream.getvalue()
+    if pickler.table:
+        data = pickler.table.pack(buffers) + data
+    if len(data) > MAX_BYTES:
+        raise _too_large(data)
+    return data
 
 
 def _too_large(data: bytes) -> ValueError:

@@ -93,7 +93,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hmac import compare_digest
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -175,12 +175,10 @@ class Record(NamedTuple):
     """One parsed record. ``payload`` is a view into the message, or a copy if small.
 
     ``value`` of a CALL is its deadline on the clock of this host, 0 if it has none.
-    ``memo`` has the results so far, in case handling has to begin again. ``place`` is
-    the offset of its body: two records of a message are never equal.
+    ``memo`` has the results so far, in case handling has to begin again.
     """
 
     sender: int
-    place: int
     kind: int
     flags: int
     priority: int
@@ -218,11 +216,6 @@ def pack_record(
 ) -> bytes:
     """One record of any kind but CALL."""
     return pack_head(kind, flags, 0, 0, len(payload), call_id, value) + payload
-
-
-def pack_chain(chain: Sequence[int]) -> bytes:
-    """The actor ids of a chain of blocking calls, the latest caller last."""
-    return struct.pack(f"<{len(chain)}Q", *chain)
 
 
 def pack_deadline(timeout: float) -> tuple[float, bytes, float]:
@@ -278,14 +271,14 @@ def read_records(
         if end - stop < HEAD_BYTES:
             raise MalformedMessage("a record head is cut short")
         kind, flags, priority, hops, size, call_id, value = _unpack_head(message, stop)
-        place = start = stop + HEAD_BYTES
-        stop = place + size
+        start = stop + HEAD_BYTES
+        stop = start + size
         if stop > end or kind not in _KINDS:
             raise MalformedMessage(f"record kind {kind} with {size} bytes of body")
         name: bytes = b""
         chain: tuple[int, ...] = ()
         if kind == CALL:
-            name, chain, start = _call_body(message, place, stop, hops)
+            name, chain, start = _call_body(message, start, stop, hops)
             if value:
                 if stop - start < _DEADLINE.size:
                     raise MalformedMessage("a call's deadline is cut short")
@@ -301,7 +294,6 @@ def read_records(
             payload = memoryview(message)[start:stop]
         fields: tuple[Any, ...] = (
             sender,
-            place,
             kind,
             flags,
             priority,

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from mooactor.control import incarnations
 from mooactor.control.keys import actor_of, every_incarnation
@@ -52,6 +53,7 @@ class Resending:
         self._over.set()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Link:
     """One per (process, actor). It follows the actor from incarnation to incarnation.
 
@@ -60,40 +62,21 @@ class Link:
     it, the incarnation and the cause of a link that it has.
     """
 
-    __slots__ = (
-        "actor_id",
-        "incarnation",
-        "label",
-        "limit",
-        "calls",
-        "peer",
-        "cause",
-        "died_of",
-        "concurrency",
-        "has_one_thread",
-        "overflow",
-        "foreign",
-        "resending",
-        "rounds",
-        "over",
-    )
-
-    def __init__(self, actor_id: int, incarnation: int, label: str) -> None:
-        self.actor_id = actor_id
-        self.incarnation = incarnation
-        self.label = label
-        self.limit = DEFAULT_MAX_PENDING
-        self.calls: set[int] = set()
-        self.peer: Peer | None = None
-        self.cause: Cause | None = None  # set once it is gone for good
-        self.died_of: Cause | None = None  # that of the process before the present one
-        self.concurrency = 1 << 30  # calls that it runs at once, once that is known
-        self.has_one_thread = False  # for its sync methods: it is an async actor
-        self.overflow = "wait"
-        self.foreign = False
-        self.resending: Resending | None = None
-        self.rounds = 0  # how often calls were sent again over it
-        self.over = False  # it is gone for good, and calls are being ended, or were
+    actor_id: int
+    incarnation: int
+    label: str
+    limit: int = DEFAULT_MAX_PENDING
+    calls: set[int] = field(default_factory=set)
+    peer: Peer | None = None
+    cause: Cause | None = None  # set once it is gone for good
+    died_of: Cause | None = None  # that of the process before the present one
+    concurrency: int = 1 << 30  # calls that it runs at once, once that is known
+    has_one_thread: bool = False  # for its sync methods: it is an async actor
+    overflow: str = "wait"
+    foreign: bool = False
+    resending: Resending | None = None
+    rounds: int = 0  # how often calls were sent again over it
+    over: bool = False  # it is gone for good, and calls are being ended, or were
 
     @classmethod
     def to_nowhere(cls, actor_id: int, incarnation: int, label: str) -> Link:
@@ -188,7 +171,7 @@ class Links:
         and incarnation."""
         self.process_id = process_id
         self._driver = driver
-        self._messenger = messenger
+        self.messenger = messenger
         self._watch = watch
         self._links: dict[int, Link] = {}
         # Held while a peer, an incarnation or a cause is set, and for nothing else: a
@@ -212,7 +195,7 @@ class Links:
         link = self._links.get(actor_id)
         if link is None:
             if perhaps_old:
-                now = incarnations.latest(self._messenger.directory, actor_id)
+                now = incarnations.latest(self.messenger.directory, actor_id)
                 incarnation = max(incarnation, now)
             new = Link(actor_id, incarnation, label)
             link = self._links.setdefault(actor_id, new)
@@ -254,7 +237,7 @@ class Links:
 
         Raises ActorUnavailable: the session's directory is gone.
         """
-        directory = self._messenger.directory
+        directory = self.messenger.directory
         if link.peer is None and not os.path.isdir(directory):
             raise ActorUnavailable(
                 f"{link.label} cannot be reached: {directory}, the directory of the "
@@ -270,7 +253,7 @@ class Links:
         if peer is None:
             incarnation = link.incarnation
             # This may wait for the agent: not with the lock.
-            peer = self._messenger.peer(link.actor_id + incarnation)
+            peer = self.messenger.peer(link.actor_id + incarnation)
             with self._moving:
                 if link.incarnation == incarnation and link.cause is None:
                     link.peer = peer
@@ -288,22 +271,6 @@ class Links:
         with self._moving:
             link.peer = None
             link.cause = cause
-
-    def was_reached(self, process_id: int) -> bool:
-        """Whether a call may have been sent to a process; if not, it waits here."""
-        return self._messenger.was_reached(process_id)
-
-    def is_on_this_host(self, process_id: int) -> bool:
-        """See `Messenger`."""
-        return self._messenger.is_on_this_host(process_id)
-
-    def was_cut_off(self, process_id: int) -> bool:
-        """Whether the connection to a process of another host has broken."""
-        return self._messenger.was_cut_off(process_id)
-
-    def was_forgotten(self, process_id: int) -> bool:
-        """Whether a process is dead, and all that was kept for it is gone."""
-        return self._messenger.is_gone(process_id)
 
     def labels(self) -> dict[int, str]:
         """The label of each actor, by the id of its present process."""

@@ -136,6 +136,13 @@ class Decoder(Generic[M]):
             raise Malformed(f"{error!s:.300}") from None
 
 
+def leaves_of(kind: type[M]) -> list[type[M]]:
+    """The classes that were derived from it so far, without those that are a base of
+    others."""
+    derived = kind.__subclasses__()
+    return [leaf for one in derived for leaf in leaves_of(one)] if derived else [kind]
+
+
 def head_of(data: Data) -> Head:
     """The readable part of a malformed message: its defaults, if none is."""
     try:

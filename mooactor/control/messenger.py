@@ -41,7 +41,7 @@ from mooactor.times import ADMISSION_MS
 if TYPE_CHECKING:  # a session on one machine needs none of this
     from mooactor.control.curve import Gate
     from mooactor.control.unauthenticated import Arrivals
-    from mooactor.control.ways import Keeper, Ways
+    from mooactor.control.ways import Keeper, Way, Ways
 
 MAX_SOCKETS = 16384
 _BACKLOG = 1024  # connections that libzmq has not accepted yet
@@ -124,8 +124,7 @@ class Peer:
     def lead(self, record: bytes) -> None:
         """Send `record` before what was kept. Of a peer that is held, or closed."""
         code = lib.moo_outbox_lead(self._outbox, record, len(record))
-        if code == _ENOMEM:
-            raise MemoryError(f"no memory for a message of {len(record)} bytes")
+        _check_sent(code, record)
 
     def drop(self) -> None:
         """Drop what was kept."""
@@ -315,22 +314,24 @@ class Messenger:
     def is_located(self, process_id: int) -> bool:
         """Whether it is known where a process is; if not, that is found out."""
         peer = self.peer(process_id)
-        if self.ways is not None and self.ways.known(process_id) is not None:
-            return True
-        return peer.connected
+        return peer.connected or self.way_to(process_id) is not None
 
     def is_on_this_host(self, process_id: int) -> bool:
         """Whether a process is known to be on this host, and was sent to."""
         peer = self._peers.get(process_id)
         if peer is None or not peer.connected:
             return False
-        return self.ways is None or self.ways.known(process_id) is None
+        return self.way_to(process_id) is None
+
+    def way_to(self, process_id: int) -> Way | None:
+        """The way to a process of another host, once it is located."""
+        return None if self.ways is None else self.ways.known(process_id)
 
     def was_reached(self, process_id: int) -> bool:
         """Whether anything may have been sent to a process that is not forgotten."""
         if self.ways is None:
             return True
-        way, peer = self.ways.known(process_id), self._peers.get(process_id)
+        way, peer = self.way_to(process_id), self._peers.get(process_id)
         if way is not None:
             return way.up or way.epoch > 1
         return peer is not None and peer.connected
@@ -338,13 +339,13 @@ class Messenger:
     def was_cut_off(self, process_id: int) -> bool:
         """Whether the connection to a process of another host has broken, and there is
         no other one yet."""
-        way = None if self.ways is None else self.ways.known(process_id)
+        way = self.way_to(process_id)
         return way is not None and not way.up and way.epoch > 1
 
     def can_reach(self, process_id: int) -> bool:
         """False if what is sent to a process now would wait in vain, as far as is
         known: its inbox is gone, or the connection to it has broken."""
-        way = None if self.ways is None else self.ways.known(process_id)
+        way = self.way_to(process_id)
         if way is not None:
             return not self.was_cut_off(process_id)
         peer = self._peers.get(process_id)

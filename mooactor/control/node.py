@@ -25,8 +25,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from mooactor.control import addresses, frames
-from mooactor.control.acceptor import Accept, Acceptor
-from mooactor.control.channel import Channel, Listener, Terms
+from mooactor.control.acceptor import Acceptor
+from mooactor.control.channel import Accept, Channel, Listener, Terms
 from mooactor.control.clock import REAL, Clock
 from mooactor.control.fingerprints import Answers
 from mooactor.control.outgoing import OutgoingChannel
@@ -75,6 +75,7 @@ class Node:
             or this process has too few descriptors left.
         """
         self.clock = clock
+        self.accept: Accept | None = None
         self.id = secrets.token_bytes(frames.ID_BYTES)
         self._beat_s = beat_s
         terms = Terms(beat_s, late_acks, most_bytes)
@@ -108,14 +109,6 @@ class Node:
     def address(self) -> str:
         host = self._advertised or self._seen or addresses.own()
         return addresses.form(host, self.port)
-
-    @property
-    def accept(self) -> Accept | None:
-        return self._acceptor.accept
-
-    @accept.setter
-    def accept(self, accept: Accept | None) -> None:
-        self._acceptor.accept = accept
 
     def connect(
         self,

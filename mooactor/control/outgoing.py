@@ -23,13 +23,13 @@ from functools import partial
 
 import zmq
 
-from mooactor.control import addresses, curve, fingerprints, frames
+from mooactor.control import addresses, fingerprints, frames
 from mooactor.control.channel import Channel, Keeper, Listener, Terms
 from mooactor.control.clock import Clock
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.reliable import WINDOW
 from mooactor.control.secret import TURNED_DOWN
-from mooactor.control.sockets import Sockets, event_of, has_news, unmonitor
+from mooactor.control.sockets import Sockets, events_of, has_news, unmonitor
 from mooactor.times import (
     ATTEMPT_S,
     CHANNEL_SILENCE_S,
@@ -208,12 +208,9 @@ class Attempt:
         return True
 
     def _read_events(self) -> None:
-        while not self._dealer.closed:
-            try:
-                head, _ = curve.receive_bytes(self._monitor)
-            except zmq.ZMQError:
-                return
-            event, _ = event_of(head)
+        if self._dealer.closed:
+            return
+        for event, _ in events_of(self._monitor):
             if event & _HANDSHAKE_FAILURES:
                 self._turned_down = self._now() < self._turns_late
             else:

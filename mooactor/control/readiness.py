@@ -8,28 +8,32 @@ read it at the start, and whoever stops reading before it is empty has to call `
 
 from __future__ import annotations
 
+import io
 import os
 import select
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
 Action: TypeAlias = "Callable[[], object]"
 
+_ONE = (1).to_bytes(8, "little")  # to an eventfd
 TURN_S = 0.003  # of an action that has much to do; the others have their turn then
 
 
 class Readiness:
-    """Threads: one, except for `soon`, which any thread may call."""
+    """Threads: one, except for `soon` and `wake`, which any thread may call, and any
+    finalizer."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._epoll.register(self._wake, select.EPOLLIN)
+        # A file, not a bare descriptor: one that is closed refuses, and its number may
+        # be another file's by then.
+        eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._waker = io.FileIO(eventfd, "r+")
         self._actions: dict[int, Action] = {}
         self._soon: deque[Action] = deque()
-        self._lock = threading.Lock()  # held while the eventfd must not be closed
+        self.watch(eventfd, lambda: self._waker.read(len(_ONE)))
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -47,31 +51,33 @@ class Readiness:
     def soon(self, action: Action) -> None:
         """Have `action` called in the next `run`."""
         self._soon.append(action)
-        with self._lock:
-            if not self._epoll.closed:
-                os.eventfd_write(self._wake, 1)
+        self.wake()
+
+    def wake(self) -> None:
+        """End a `wait`. Never blocks; does nothing once it is closed."""
+        try:
+            self._waker.write(_ONE)
+        except (OSError, ValueError):
+            pass
 
     def run(self) -> None:
         """Call the actions that are due, and wait for nothing."""
         ready = [(fd, self._actions.get(fd)) for fd, _ in self._epoll.poll(0)]
         try:
             for fd, action in ready:
-                if fd == self._wake:
-                    os.eventfd_read(self._wake)
-                elif action is not None and self._actions.get(fd) is action:
+                if action is not None and self._actions.get(fd) is action:
                     action()
             for _ in range(len(self._soon)):
                 self._soon.popleft()()
         finally:
             # An action has asked for more, or has raised.
-            if self._soon and not self._epoll.closed:
-                os.eventfd_write(self._wake, 1)
+            if self._soon:
+                self.wake()
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait until something is due, at most so long."""
         self._epoll.poll(timeout_s)
 
     def close(self) -> None:
-        with self._lock:
-            self._epoll.close()
-            os.close(self._wake)
+        self._epoll.close()
+        self._waker.close()

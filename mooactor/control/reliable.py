@@ -224,10 +224,6 @@ class Inflow:
         """The next message."""
         return self._waiting.popleft()[1]
 
-    def clear(self) -> None:
-        """Drop the messages that wait."""
-        self._waiting.clear()
-
     def _messages(self) -> Iterator[bytes]:
         at = 0
         while len(self._incoming) - at >= _LENGTH.size:

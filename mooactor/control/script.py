@@ -289,10 +289,10 @@ class Table:
         return bool(self.rows or self._names)
 
     def pack(self, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
-        """The table's bytes. Its large arrays are added to `buffers`, if given."""
+        """The table's bytes. Its large arrays come first in `buffers`, if given."""
         data, names, mine = self._globals(buffers is not None)
         if buffers is not None:
-            buffers.extend(mine)
+            buffers[:0] = mine
         if pickle_for.sent is not None:
             pickle_for.sent.update(self.rows, (_GLOBAL + name for name in names))
         main = sys.modules[_MAIN]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from mooactor.control import envelope
 from mooactor.control.links import Links
@@ -23,10 +22,11 @@ class Sender:
     def __init__(
         self, messenger: Messenger, links: Links, arm: Callable[[], None]
     ) -> None:
-        """`arm`: have `flush` called soon, even if no thread waits."""
+        """`arm`: have `flush` called, and the inbox read, soon, even if no thread
+        waits."""
         self._messenger = messenger
         self._links = links
-        self._arm = arm
+        self.arm = arm
         self.dirty: set[Peer] = set()  # with records that wait for company
         self.afterwards: deque[Callable[[], object]] = deque()  # left by finalizers
         self.ended = False  # the session is over here: records are not needed
@@ -43,37 +43,21 @@ class Sender:
         number: int,
         payload: bytes = b"",
         flags: int = 0,
-        unsent: list[Any] | None = None,
+        *,
+        gather: bool = False,
     ) -> bool:
-        """Send one control record now, behind those queued for that process. False: it
-        is known to be dead, and none was sent. Empties `unsent` right before."""
+        """Send one control record, behind those queued for that process: now, or to
+        `gather`, with the next one or with the next flush. False: that process is known
+        to be dead, and none was sent."""
         if self._links.is_gone(process_id):
             return False
         record = envelope.pack_record(kind, number, payload, flags)
         peer = self._messenger.peer(process_id)
-        if unsent:
-            unsent.clear()
-        peer.send(record)
-        return True
-
-    def queue(
-        self,
-        process_id: int,
-        kind: int,
-        number: int,
-        payload: bytes = b"",
-        flags: int = 0,
-        unsent: list[Any] | None = None,
-    ) -> bool:
-        """As `post`, with the next record for that process or with the next flush."""
-        if self._links.is_gone(process_id):
-            return False
-        record = envelope.pack_record(kind, number, payload, flags)
-        peer = self._messenger.peer(process_id)
-        if unsent:
-            unsent.clear()
-        self.queue_record(peer, record)
-        self._arm()
+        if gather:
+            self.queue_record(peer, record)
+            self.arm()
+        else:
+            peer.send(record)
         return True
 
     def post_later(
@@ -86,7 +70,7 @@ class Sender:
         """Do something with the next flush, perhaps twice. For finalizers, which must
         take no lock."""
         self.afterwards.append(action)
-        self._arm()
+        self.arm()
 
     def flush(self) -> None:
         """Send every record that waits for company."""
@@ -98,10 +82,7 @@ class Sender:
         """Do what finalizers have left behind."""
         afterwards = self.afterwards
         while afterwards:
-            try:
-                due = afterwards[0]
-            except IndexError:
-                return  # another thread was quicker
+            due = afterwards[0]
             due()
             if afterwards and afterwards[0] is due:  # with no call in between
                 del afterwards[0]

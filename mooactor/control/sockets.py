@@ -133,12 +133,6 @@ def has_news(socket: Socket) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & _READABLE)
 
 
-def event_of(head: bytes) -> tuple[int, int]:
-    """The event and its value, from the first part of a monitor's message."""
-    event, value = _EVENT.unpack(head)
-    return event, value
-
-
 def events_of(monitor: Socket) -> Iterator[tuple[int, int]]:
     """Those that have come by now, each with its value, without waiting."""
     while True:
@@ -146,7 +140,8 @@ def events_of(monitor: Socket) -> Iterator[tuple[int, int]]:
             head, _ = curve.receive_bytes(monitor)
         except zmq.Again:
             return
-        yield event_of(head)
+        event, value = _EVENT.unpack(head)
+        yield event, value
 
 
 def _limit(socket: Socket, beat_s: float) -> None:

@@ -379,7 +379,7 @@ class Session:
             line.close()
 
     def _take_part(self, sigusr1: bool | None) -> None:
-        self.runtime.agent.on_log = _print_log
+        self.runtime.agent.on(Log, _print_log)
         self.runtime.agent.on_agent_lost = self._agent_lost
         self.runtime.housekeeper.start()
         set_current_runtime(self.runtime)

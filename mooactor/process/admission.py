@@ -14,15 +14,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from mooactor import errors
-from mooactor.control.links import Link, Links
-from mooactor.control.sender import Sender
-from mooactor.process.calls import CallContext, Server, context
-from mooactor.process.deadlock import DeadlockDetector, WaitForRoom
+from mooactor.control.links import Link
+from mooactor.process.calls import CallContext, context
+from mooactor.process.deadlock import WaitForRoom
 from mooactor.process.loops import blocks_a_loop
 from mooactor.process.objects.future import Future
 
 if TYPE_CHECKING:
-    from mooactor.process.poller import Poller
+    from mooactor.process.runtime import Runtime
 
 
 _SHORT_S = 0.1
@@ -31,28 +30,10 @@ _SHORT_S = 0.1
 class Admission:
     """Of the calls of one process. Threads: any."""
 
-    #: The callee's side, in an actor's process.
-    server: Server | None = None
-
-    def __init__(
-        self,
-        links: Links,
-        poller: Poller,
-        sender: Sender,
-        deadlocks: DeadlockDetector,
-        pending: Mapping[int, Future],
-        flush: Callable[[], None],
-        session_ended: Callable[..., errors.ActorUnavailable],
-    ) -> None:
-        """`pending`: the calls that have not ended, by id. `flush`: send all that
-        waits, before this thread does. `session_ended`: see `Caller`."""
-        self._links = links
-        self._poller = poller
-        self._sender = sender
-        self._deadlocks = deadlocks
+    def __init__(self, parts: Runtime, pending: Mapping[int, Future]) -> None:
+        """`pending`: the calls that have not ended, by id."""
+        self._parts = parts
         self._pending = pending
-        self._flush = flush
-        self._session_ended = session_ended
         # By actor: the sum of the ids of its calls when a wait for it was hopeless.
         self._hopeless: dict[int, int] = {}
 
@@ -70,17 +51,17 @@ class Admission:
                 "bound (max_pending); wait for some of them first",
                 delivered=False,
             )
-        self._flush()
+        self._parts.sender.flush()
         deadline = None if timeout is None else perf_counter() + timeout
         caller = context.get()
         if caller is None or not caller.runs_here():
-            roomy = self._poller.wait(lambda: _is_over(link), deadline)
+            roomy = self._parts.poller.wait(lambda: _is_over(link), deadline)
         else:
             roomy = self._wait_inside(caller, link, deadline)
         if link.cause is not None:
             raise link.gone()
-        if not roomy and self._sender.ended:
-            raise self._session_ended(delivered=False)
+        if not roomy and self._parts.sender.ended:
+            raise self._parts.agent.session_ended(delivered=False)
         if not roomy:
             raise errors.CallTimeout(
                 f"the mailbox of {link.label} stayed full for {timeout or 0:.3g} s: "
@@ -101,7 +82,7 @@ class Admission:
         if before is None or before != _total(link):
             soon = perf_counter() + _SHORT_S
             until = soon if deadline is None else min(soon, deadline)
-            roomy = self._poller.wait(done, until)
+            roomy = self._parts.poller.wait(done, until)
         if not roomy:
             roomy = self._search(caller, link, done, deadline)
         if roomy and not _is_over(link):
@@ -123,7 +104,7 @@ class Admission:
         """Wait on, and search for a cycle meanwhile."""
         wait = WaitForRoom(link, self._pending, caller.deadline)
         try:
-            return self._deadlocks.wait_for_room(caller, wait, done, deadline)
+            return self._parts.deadlocks.wait_for_room(caller, wait, done, deadline)
         except errors.DeadlockError:
             self._hopeless[link.actor_id] = _total(link)
             raise
@@ -131,10 +112,11 @@ class Admission:
     def _waits_for_itself(self, caller: CallContext, link: Link) -> bool:
         """Whether all calls over a link to this actor wait for this method. The replies
         of those that have ended may be on their way."""
-        if self.server is None or link.actor_id != caller.actor_id:
+        server = self._parts.server
+        if server is None or link.actor_id != caller.actor_id:
             return False
-        me = self._links.process_id
-        return self.server.holder_of_all(me, _total(link)) is caller
+        me = self._parts.process_id
+        return server.holder_of_all(me, _total(link)) is caller
 
 
 def _total(link: Link) -> int:

@@ -13,33 +13,23 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from mooactor import errors
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Received
 from mooactor.control.messages import Malformed, Message
 from mooactor.process import protocol
 from mooactor.process.objects.future import Future
-from mooactor.process.protocol import (
-    NEWS,
-    CannotReach,
-    Died,
-    Event,
-    Gone,
-    Located,
-    Log,
-    Reply,
-    Request,
-    Stop,
-    Survey,
-)
+from mooactor.process.protocol import NEWS, Event, Reply, Request, Stop
+
+M = TypeVar("M", bound=Message)
 
 #: Why a session has ended whose agent did not say that it would.
 AGENT_DIED = "the host's agent died"
 
 
 class AgentClient:
-    """Talks to the agent. ``on_…`` may be set as handlers of its own messages."""
+    """Talks to the agent. `on` sets the handlers of its messages."""
 
     def __init__(
         self,
@@ -49,7 +39,7 @@ class AgentClient:
     ) -> None:
         """`wait` for a future, so many seconds; `wake` waiting threads."""
         self._lifeline = lifeline
-        self._wait = wait
+        self.wait = wait
         self._wake = wake
         # The agent's news that a broker has taken the session, or that none can.
         self.joined = Future()
@@ -62,31 +52,24 @@ class AgentClient:
         self._ids = itertools.count(1)
         self._requests: dict[int, Future] = {}
         self._monitors: dict[int, Callable[[Event], None]] = {}
-        self.on_log: Callable[[Log], None] | None = None
         self._on_stop_request: Callable[[], None] | None = None
         self._stop_requested = False
         self.grace_s: float | None = None  # of the end, if the agent has said it
-        self.on_death: Callable[[Died], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
-        self.on_survey: Callable[[int], Survey] | None = None
-        self.on_located: Callable[[Located | Gone], None] | None = None
-        self.on_unreached: Callable[[CannotReach], None] | None = None
-        self._actions: dict[type[Message], Callable[[Any], None]] = {
-            protocol.Surveyed: self._surveyed,
+        self._actions: dict[type[Message], Callable[[Any], object]] = {
             protocol.Joined: self._joined,
             protocol.Refused: self._joined,
             protocol.NotJoined: self._joined,
             protocol.Ended: self._ended,
             protocol.BrokerLost: self._broker_lost,
             protocol.LostSnapshot: self._lost_snapshot,
-            Log: self._log,
             Stop: self._stop,
             Event: self._event,
-            Died: self._died,
-            Located: self._located,
-            Gone: self._located,
-            CannotReach: self._unreached,
         }
+
+    def on(self, kind: type[M], action: Callable[[M], object]) -> None:
+        """Call `action` with each message of that kind, from now on."""
+        self._actions[kind] = action
 
     def tell(self, message: Request, fds: Sequence[int] = ()) -> None:
         """Send a message to the host's agent, which gets duplicates of `fds`.
@@ -126,7 +109,7 @@ class AgentClient:
         self._requests[rid] = future
         try:
             self.tell(request, fds)
-            if not self._wait(future, wait_s):
+            if not self.wait(future, wait_s):
                 if self.ended:
                     raise self.session_ended()
                 raise errors.CallTimeout(
@@ -185,7 +168,9 @@ class AgentClient:
         if isinstance(message, Reply):
             self._reply(message, fds)
         else:
-            self._actions[type(message)](message)
+            action = self._actions.get(type(message))
+            if action is not None:
+                action(message)
 
     def _reply(self, message: Reply, fds: list[int]) -> None:
         future = self._requests.pop(message.rid, None)
@@ -195,14 +180,6 @@ class AgentClient:
             return
         for fd in fds:
             os.close(fd)
-
-    def wait(self, future: Future, seconds: float) -> bool:
-        """Wait for `future`; False if it takes longer."""
-        return self._wait(future, seconds)
-
-    def _surveyed(self, message: protocol.Surveyed) -> None:
-        if self.on_survey is not None:
-            self.tell(self.on_survey(message.number))
 
     def _joined(self, message: Message) -> None:
         if self.joined.set_value(message):
@@ -221,10 +198,6 @@ class AgentClient:
 
     def _lost_snapshot(self, message: protocol.LostSnapshot) -> None:
         print(f"mooactor: {message.why}", file=sys.stderr, flush=True)
-
-    def _log(self, message: Log) -> None:
-        if self.on_log is not None:
-            self.on_log(message)
 
     def when_asked_to_stop(self, action: Callable[[], None]) -> None:
         """Call `action` when the agent asks this process to stop, or now if it has
@@ -268,18 +241,6 @@ class AgentClient:
         """End a monitor of `add_monitor`; does nothing if it has ended."""
         if self._monitors.pop(number, None) is not None and not self.ended:
             self.tell(protocol.Unmonitor(actor_id, number))
-
-    def _died(self, message: Died) -> None:
-        if self.on_death is not None:
-            self.on_death(message)
-
-    def _located(self, message: Located | Gone) -> None:
-        if self.on_located is not None:
-            self.on_located(message)
-
-    def _unreached(self, message: CannotReach) -> None:
-        if self.on_unreached is not None:
-            self.on_unreached(message)
 
     def disown(self) -> None:
         """In the child of a fork: the line is the parent's, and so is its end."""

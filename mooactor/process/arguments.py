@@ -17,7 +17,6 @@ from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.handovers import Handovers, placed
-from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored, size_of
 
@@ -55,10 +54,10 @@ class Arguments:
         flags: int,
         waits: int,
         future: Future,
-    ) -> tuple[bytes, int, Unsent]:
-        """The payload of a call to the actor of `link`, `flags` with those that say
-        what is in it, and what it lends. `waits`: as in its form. `future`: its result;
-        with a request, it is sent a second time.
+    ) -> tuple[bytes, int]:
+        """The payload of a call to the actor of `link`, and `flags` with those that say
+        what is in it. `waits`: as in its form. `future`: its result; with a request, it
+        is sent a second time.
 
         Raises:
           TypeError: an argument cannot be pickled.
@@ -74,58 +73,52 @@ class Arguments:
         if kwargs:
             kwargs = {key: placed(arg, refs) for key, arg in kwargs.items()}
         borrowing = Borrowing(self._payloads.borrows, link.process_id)
-        try:
-            if kwargs:
-                data, buffers = borrowing.note(codec.encode, (args, kwargs))
-                flags |= envelope.KWARGS
-            else:
-                data, buffers = borrowing.note(codec.encode_args, args)
-        except errors.MooError:
-            raise
-        except Exception as error:
-            if was_interrupted(error):
-                raise
-            what = borrowing.note(codec.find_unpicklable, args, kwargs)
-            raise _unpicklable(what, link.label, error) from error
+        data, buffers = _encoded(borrowing, link.label, args, kwargs)
+        if kwargs:
+            flags |= envelope.KWARGS
         if not (buffers or refs or borrowing):
-            return data, flags, NOTHING
-        unsent, target = Unsent(), link.process_id
+            return data, flags
+        target = link.process_id
         again = future.request is not None
         alone = waits == BLOCKING or again or refs or borrowing.laid_out
         if not alone and self._may_go_far(buffers, target):
             if borrowing.defines:  # another callee may lack the definitions
                 borrowing = Borrowing(self._payloads.borrows)
-                whole = (args, kwargs) if kwargs else args
-                data, buffers = borrowing.note(codec.encode, whole)
+                data, buffers = _encoded(borrowing, link.label, args, kwargs)
             stored = self._in_common(data, buffers, borrowing)
             future.listen(stored.end_of_call)
-            payload, more, unsent = self.prepared(stored, link)
-            return payload, flags | more, unsent
-        try:
-            if buffers:
-                data = self._attached(link, data, buffers, again)
-                unsent.append((self._payloads.take_back, data))
-                flags |= envelope.ATTACHED
-            data, flags = borrowing.issue(target, data, flags, unsent)
-            if refs:
-                send, handed = self._handovers.send, [token for token, _ in refs]
-                unsent.append((self._handovers.take_back, handed))
-                tokens = [(token, send(ref, target, token)) for token, ref in refs]
-                data = bodies.pack_tokens(tokens, data)
-                flags |= envelope.REFS
-        except BaseException:
-            unsent.take_back()
-            raise
-        return data, flags, unsent
+            payload, more = self.prepared(stored, link)
+            return payload, flags | more
+        payload, more = self._packed(link, data, buffers, borrowing, again)
+        flags |= more
+        if refs:
+            send = self._handovers.send
+            tokens = [(token, send(ref, target, token)) for token, ref in refs]
+            payload = bodies.pack_tokens(tokens, payload)
+            flags |= envelope.REFS
+        return payload, flags
 
-    def _attached(
-        self, link: Link, data: bytes, buffers: codec.Buffers, again: bool
-    ) -> bytes:
+    def take_back(self, payload: bytes | memoryview, flags: int) -> None:
+        """A call with these arguments is not made after all."""
+        if flags & envelope.REFS:
+            tokens, payload = bodies.split_tokens(payload)
+            self._handovers.take_back(tokens)
+        self._payloads.take_back(payload, flags)
+
+    def _packed(
+        self,
+        link: Link,
+        data: bytes,
+        buffers: codec.Buffers,
+        borrowing: Borrowing,
+        again: bool,
+    ) -> tuple[bytes, int]:
         # Wait for contact where nobody but this thread's own program depends on it: not
         # in an actor, in an event loop, or where the poller sends a call again.
         wait = not again and context.get() is None and not blocks_a_loop()
+        target = link.process_id
         try:
-            return self._payloads.attach(data, buffers, link.process_id, wait=wait)
+            return self._payloads.pack(data, buffers, borrowing, target, wait=wait)
         except errors.ActorUnavailable as error:
             raise errors.ActorUnavailable(
                 f"the call to {link.label} was not made: {error}", delivered=False
@@ -152,29 +145,23 @@ class Arguments:
             self._latest = weakref.ref(stored)
         return stored
 
-    def prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int, Unsent]:
-        """The payload and the flags of a call with arguments that `prepare` encoded,
-        and what it lends.
+    def prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
+        """The payload and the flags of a call with arguments that `prepare` encoded.
 
         Raises:
           ActorUnavailable: nothing leads to the actor's process.
           CalleeGone: that process is dead.
         """
         broadcaster, target = self._broadcaster, link.process_id
-        unsent = Unsent()
         try:
             if prepared.is_large and broadcaster.may_be_elsewhere(target):
                 token = secrets.randbits(63)
                 broadcaster.send(prepared, target, token)
                 tokens = bodies.pack_tokens([(token, self._process_id)], b"")
-                return tokens, envelope.REFS | envelope.WHOLE, unsent
-            payload, flags = prepared.payload_for(target, unsent)
-        except BaseException as error:
-            unsent.take_back()
-            if isinstance(error, errors.ActorDied):
-                raise CalleeGone from None
-            raise
-        return payload, flags, unsent
+                return tokens, envelope.REFS | envelope.WHOLE
+            return prepared.payload_for(target)
+        except errors.ActorDied:
+            raise CalleeGone from None
 
     def prepare(
         self,
@@ -190,20 +177,31 @@ class Arguments:
         if refs or len(receivers) == 1:
             return None
         borrowing = Borrowing(self._payloads.borrows, *receivers)
-        try:
-            data, buffers = borrowing.note(codec.encode, (args, kwargs))
-        except errors.MooError:
-            raise
-        except Exception as error:
-            if was_interrupted(error):
-                raise
-            what = borrowing.note(codec.find_unpicklable, args, kwargs)
-            raise _unpicklable(what, label, error) from error
+        data, buffers = _encoded(borrowing, label, args, kwargs, whole=True)
         flags = envelope.ARGUMENTS
         stored = Stored(self._payloads, data, buffers, borrowing, flags=flags)
         stored.receivers = receivers if borrowing.defines else None
         return stored
 
 
-def _unpicklable(what: str, label: str, error: Exception) -> TypeError:
-    return TypeError(f"{what} of a call to {label} cannot be pickled: {error}")
+def _encoded(
+    borrowing: Borrowing,
+    label: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    whole: bool = False,
+) -> tuple[bytes, codec.Buffers]:
+    """The arguments of a call: without names only `args`, unless they are `whole`."""
+    try:
+        if kwargs or whole:
+            return borrowing.note(codec.encode, (args, kwargs))
+        return borrowing.note(codec.encode_args, args)
+    except errors.MooError:
+        raise
+    except Exception as error:
+        if was_interrupted(error):
+            raise
+        what = borrowing.note(codec.find_unpicklable, args, kwargs)
+        text = f"{what} of a call to {label} cannot be pickled: {error}"
+        raise TypeError(text) from error

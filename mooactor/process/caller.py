@@ -30,15 +30,14 @@ any two lines here. The following holds all the same:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
-from mooactor.control import envelope
-from mooactor.control.links import Link, Links
-from mooactor.control.sender import Sender
+from mooactor.control import bodies, envelope
+from mooactor.control.links import Link
 from mooactor.process.admission import Admission, remaining
-from mooactor.process.arguments import Arguments, CalleeGone
+from mooactor.process.arguments import CalleeGone
 from mooactor.process.calls import (
     BLOCKING,
     CallContext,
@@ -46,59 +45,37 @@ from mooactor.process.calls import (
     Repeatable,
     context,
 )
-from mooactor.process.deadlock import DeadlockDetector, refuse_cycle
+from mooactor.process.deadlock import refuse_cycle
 from mooactor.process.housekeeper import Deadlines
 from mooactor.process.interface import MethodSpec
 from mooactor.process.losses import Losses, forget, say_refused
 from mooactor.process.objects.future import Future, Reply
-from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.results import let_home_go
 from mooactor.process.objects.table import Stored
 from mooactor.process.pending import PendingReplies
 
 if TYPE_CHECKING:
-    from mooactor.process.housekeeper import Housekeeper
-    from mooactor.process.objects.payloads import Payloads
-    from mooactor.process.objects.results import Results
-    from mooactor.process.objects.values import Values
-    from mooactor.process.poller import Poller
+    from mooactor.process.runtime import Runtime
 
 
 class Caller:
     """The calls of one process that are under way."""
 
-    def __init__(
-        self,
-        links: Links,
-        sender: Sender,
-        poller: Poller,
-        housekeeper: Housekeeper,
-        payloads: Payloads,
-        values: Values,
-        results: Results,
-        arguments: Arguments,
-        deadlocks: DeadlockDetector,
-        flush: Callable[[], None],
-        session_ended: Callable[..., errors.ActorUnavailable],
-    ) -> None:
-        """`flush`: send all that waits, before this thread does. `session_ended`: the
-        error of what the end of the session cuts short; see `AgentClient`."""
-        self._links = links
-        self._sender = sender
-        self._poller = poller
-        self._housekeeper = housekeeper
-        self._payloads = payloads
-        self._results = results
-        self._arguments = arguments
-        self._session_ended = session_ended
+    def __init__(self, parts: Runtime) -> None:
+        self._links = parts.links
+        self._sender = parts.sender
+        self._poller = parts.poller
+        self._payloads = parts.payloads
+        self._results = parts.results
+        self._arguments = parts.arguments
+        self._session_ended = parts.agent.session_ended
         self._pending: dict[int, Future] = {}
-        self.admission = Admission(
-            links, poller, sender, deadlocks, self._pending, flush, session_ended
-        )
+        self.admission = Admission(parts, self._pending)
         self._ids = itertools.count(1)
-        self._replies = PendingReplies(payloads, self._deliver)
+        self._replies = PendingReplies(parts.payloads, self._deliver)
+        housekeeper = parts.housekeeper
         self._deadlines = Deadlines(self._pending, housekeeper, housekeeper.clock)
-        self.losses = Losses(self._pending, self._replies, values, results, self.start)
+        self.losses = Losses(parts, self._pending, self._replies, self.start)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -147,15 +124,15 @@ class Caller:
         rounds, resending = link.rounds, link.resending  # in this order
         if resending is not None and future.request is None:
             resending.wait()
-        target, gone, payload, unsent = link.process_id, False, b"", NOTHING
+        target, gone, payload = link.process_id, False, b""
         try:
             if not args and not kwargs:
                 flags |= envelope.EMPTY
             elif prepared is not None and prepared.serves(target):
-                payload, more, unsent = self._arguments.prepared(prepared, link)
+                payload, more = self._arguments.prepared(prepared, link)
                 flags |= more | envelope.KWARGS
             else:
-                payload, flags, unsent = self._arguments.encode(
+                payload, flags = self._arguments.encode(
                     link, args, kwargs, flags, waits, future
                 )
         except errors.ActorUnavailable as error:
@@ -200,16 +177,13 @@ class Caller:
                 call_id,
                 record + body,
                 waits == BLOCKING,
-                unsent,
             ):
+                self._arguments.take_back(payload, flags)
                 self._start_over(link, future, call_id, form, args, kwargs, prepared)
         except BaseException:
             self._pending.pop(call_id, None)
             link.calls.discard(call_id)
             raise
-        finally:
-            if unsent:
-                unsent.take_back()
 
     def _refuse(self, link: Link, future: Future, error: errors.MooError) -> None:
         """It is not sent, and ends with this error."""
@@ -219,7 +193,7 @@ class Caller:
 
     def _chain(self, link: Link, spec: MethodSpec, caller: CallContext) -> bytes:
         refuse_cycle(link, spec, caller)
-        return envelope.pack_chain((*caller.chain[-63:], caller.chain_entry))
+        return bodies.pack_numbers(*caller.chain[-63:], caller.chain_entry)
 
     def _send(
         self,
@@ -230,11 +204,9 @@ class Caller:
         call_id: int,
         record: bytes,
         blocking: bool,
-        unsent: Unsent,
     ) -> bool:
         """False: nothing was sent, because the link leads to another process than
-        `target`, or calls were sent again since `rounds`. Empties `unsent` if it sends
-        something."""
+        `target`, or calls were sent again since `rounds`."""
         peer = link.peer
         if peer is None:
             if link.cause is not None:
@@ -243,13 +215,11 @@ class Caller:
             peer = self._links.peer_of(link)
         if link.process_id != target or link.rounds != rounds:
             return False
-        if unsent:
-            unsent.clear()  # if a signal handler raises from here on, it may be sent
         if blocking or len(link.calls) == 1:
             peer.send(record)
         elif peer.queue(record):
             self._sender.dirty.add(peer)
-            self._housekeeper.arm()
+            self._sender.arm()
         if link.peer is not peer:
             self._sent_too_late(link, future, call_id, delivered=None)
         return True

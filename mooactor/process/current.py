@@ -138,28 +138,9 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# `poller` and `plane` refuse by themselves.
-_PARTS = (
-    "agent",
-    "audit",
-    "callbacks",
-    "caller",
-    "deadlocks",
-    "deaths",
-    "housekeeper",
-    "links",
-    "locator",
-    "borrows",
-    "breaks",
-    "messenger",
-    "objects",
-    "payloads",
-    "relay",
-    "results",
-    "sender",
-    "broadcaster",
-    "values",
-)
+#: `poller` and `plane` refuse by themselves, and `server` ends the child.
+_NOT_REPLACED = ("poller", "plane", "server")
+_OF_THE_RUNTIME = ("mooactor.control.", "mooactor.process.")
 
 
 class Disowned:
@@ -176,9 +157,11 @@ def disown(runtime: Runtime) -> None:
     runtime.inbound = None
     runtime.poller.disown()
     runtime.agent.disown()
-    for name in _PARTS:
-        _hollow(runtime.__dict__[name])
-        runtime.__dict__[name] = Disowned()
+    for name, part in list(runtime.__dict__.items()):
+        ours = type(part).__module__.startswith(_OF_THE_RUNTIME)
+        if ours and hasattr(part, "__dict__") and name not in _NOT_REPLACED:
+            _hollow(part)
+            runtime.__dict__[name] = Disowned()
     disown_current()
     context.set(None)
 

@@ -36,21 +36,18 @@ import mmap
 import os
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control.complaints import complain
 from mooactor.control.envelope import Record
-from mooactor.control.links import Link, Links
+from mooactor.control.links import Link
 from mooactor.errors import Cause
 from mooactor.process.exits import cause_of
 from mooactor.process.protocol import Died
 from mooactor.tensors.failures import NO_ROOM, no_room_in
 
 if TYPE_CHECKING:
-    from mooactor.process.housekeeper import Housekeeper
-    from mooactor.process.losses import Losses
-    from mooactor.process.poller import Poller
+    from mooactor.process.runtime import Runtime
 
 
 _ASKED_FOR_S = 60.0  # after a death
@@ -183,47 +180,34 @@ class Death(NamedTuple):
 class Deaths:
     """Those of which the agent has told this process."""
 
-    def __init__(
-        self,
-        links: Links,
-        losses: Losses,
-        poller: Poller,
-        housekeeper: Housekeeper,
-        directory: str,
-        tidy_up: Callable[[Death], None],
-    ) -> None:
-        """`directory`: the session's. `tidy_up`: forget one whose calls have ended."""
-        self._links = links
-        self._losses = losses
-        self._poller = poller
-        self._housekeeper = housekeeper
-        self._now = housekeeper.clock.now
-        self._directory = directory
-        self._tidy_up = tidy_up
+    def __init__(self, parts: Runtime) -> None:
+        self._parts = parts
+        self._now = parts.housekeeper.clock.now
         self._waiting: deque[Death] = deque()  # for the end of their graces
         self._last_words: dict[int, Turns] = {}  # by process; kept while it is known
 
     def on_notice(self, message: Died) -> None:
         """The agent says that an actor's process is gone."""
         incarnation = message.incarnation
-        link = self._links.link(message.id, incarnation, "an actor", watch=False)
+        link = self._parts.links.link(message.id, incarnation, "an actor", watch=False)
         if link.cause is not None or incarnation < link.incarnation:
             return
         cause, following = cause_of(message.record), message.following
         if following is None:
-            self._links.end(link, cause)
+            self._parts.links.end(link, cause)
         due = self._now() + _GRACE_S
         has_answered = cause.kind in ("stopped", "owner") and cause.exitcode == 0
         latest = due + (_ANSWERS_S if has_answered else 0.0)
         death = Death(due, latest, math.inf, link, incarnation, following, cause)
         self._waiting.append(death)
-        self._housekeeper.at(due, self._conclude)
+        self._parts.housekeeper.at(due, self._conclude)
 
     def on_goaway(self, record: Record) -> None:
         """An actor ends, and has answered what it began. In the poller's thread."""
         process_id = record.sender
         self._last_words[process_id] = Turns(True, record.call_id, final=True)
-        if self._links.was_forgotten(process_id):  # after we kept it: see `_conclude`
+        # After we kept it: see `_conclude`.
+        if self._parts.messenger.is_gone(process_id):
             self._last_words.pop(process_id, None)
 
     def _conclude(self) -> None:
@@ -233,7 +217,7 @@ class Deaths:
             over.append(self._waiting.popleft())
         if not over:
             return
-        self._poller.try_drain()
+        self._parts.poller.try_drain()
         known = [(death, self._turns_of(death)) for death in over]
         for death, turns in known:
             if now < death.latest and self._awaits_answer(death, turns, now):
@@ -241,42 +225,44 @@ class Deaths:
                 self._look_again(death)
             else:
                 self._end_calls(death, turns)
-        self._poller.wake()
+        self._parts.poller.wake()
         for death in over:
             try:
-                self._tidy_up(death)
+                self._parts.tidy_up(death)
             except Exception as error:  # the others have theirs all the same
                 complain("mooactor: a death was not tidied up after:", error)
             self._last_words.pop(death.process_id, None)
-        self._poller.wake()
+        self._parts.poller.wake()
 
     def _awaits_answer(self, death: Death, turns: Turns, now: float) -> bool:
         if now >= death.silent:
             turns = turns._replace(final=True)
-        reached = self._links.was_reached(death.process_id)
-        return reached and self._losses.awaits_answer(death.link, turns)
+        reached = self._parts.messenger.was_reached(death.process_id)
+        return reached and self._parts.caller.losses.awaits_answer(death.link, turns)
 
     def _look_again(self, death: Death) -> None:
         due, silent = self._now() + _GRACE_S, death.silent
-        if self._links.was_cut_off(death.process_id):
+        if self._parts.messenger.was_cut_off(death.process_id):
             silent = min(silent, due + _CUT_OFF_S)  # from the first such look on
         self._waiting.append(death._replace(due=due, silent=silent))
-        self._housekeeper.at(due, self._conclude)
+        self._parts.housekeeper.at(due, self._conclude)
 
     def _turns_of(self, death: Death) -> Turns:
         process_id = death.process_id
         last_words = self._last_words.get(process_id)
         if last_words is not None:
             return last_words
-        return read_turns(self._directory, process_id, self._links.process_id)
+        return read_turns(
+            self._parts.directory, process_id, self._parts.links.process_id
+        )
 
     def _end_calls(self, death: Death, turns: Turns) -> None:
-        link, losses = death.link, self._losses
+        link, losses = death.link, self._parts.caller.losses
         if death.following is None:
             with link.sending_again():  # none are; but a call that is sent now waits
                 link.over = True
                 losses.fail_all(link, turns)
         elif death.incarnation >= link.incarnation:
             with link.sending_again():
-                self._links.follow(link, death.following, death.cause)
+                self._parts.links.follow(link, death.following, death.cause)
                 losses.retry_or_fail(link, death.cause, turns)

@@ -96,15 +96,10 @@ class Dispatch:
                 self._open.pop(serial, None)
                 return
         while records:
-            try:
-                record = records[0]
-            except IndexError:
-                break
+            record = records[0]
             self._try(record, records)
-            try:
-                records.remove(record)
-            except ValueError:
-                pass
+            if records and records[0] is record:  # with no call in between
+                del records[0]
         self._after()
 
     def done_with(self, serial: int) -> None:

@@ -82,9 +82,7 @@ from mooactor import errors
 from mooactor.errors import PlacementError
 
 if TYPE_CHECKING:
-    from mooactor.control.links import Links
-    from mooactor.control.messenger import Messenger
-    from mooactor.process.objects.payloads import Payloads
+    from mooactor.process.runtime import Runtime
 
 
 PREFIX = "mooactor-"
@@ -307,18 +305,9 @@ def no_room(
 class Room:
     """The number of further actors that this process's descriptors allow."""
 
-    def __init__(
-        self,
-        messenger: Messenger,
-        links: Links,
-        payloads: Payloads,
-        stripes: int | None = None,
-    ) -> None:
-        """`stripes`: of TCP to other hosts; None: the default."""
-        self._messenger = messenger
-        self._stripes = stripes
-        self._links = links
-        self._payloads = payloads
+    def __init__(self, parts: Runtime) -> None:
+        self._parts = parts
+        self._stripes = parts.network.stripes  # of TCP to other hosts, if it is set
         self._left = 0  # spawns before the next count
 
     def take(self, actors: int, label: str) -> None:
@@ -331,7 +320,7 @@ class Room:
             self._left -= actors
             return
         own, known = self._count()
-        several = self._messenger.ways is not None
+        several = self._parts.messenger.ways is not None
         each = per_actor_away(self._stripes) if several else PER_ACTOR
         left = capacity(descriptor_limit(), own, each) - known
         if left < actors:
@@ -341,13 +330,14 @@ class Room:
 
     def _count(self) -> tuple[int, int]:
         """Descriptors that are not of ways to others, and actors."""
-        plane = self._payloads.plane.statistics()
-        ways = _CALLED * len(self._messenger.known())
-        if self._messenger.ways is not None:
-            ways += _CALLED_AWAY * len(self._messenger.ways)
+        plane = self._parts.plane.statistics()
+        ways = _CALLED * len(self._parts.messenger.known())
+        if self._parts.messenger.ways is not None:
+            ways += _CALLED_AWAY * len(self._parts.messenger.ways)
         ways += plane["peers"] + 2 * plane["owners"]
         ways += (1 + (self._stripes or _LEAST_STRIPES)) * plane["links"]
-        return len(os.listdir("/proc/self/fd")) - 1 - ways, self._links.known_alive()
+        own = len(os.listdir("/proc/self/fd")) - 1 - ways
+        return own, self._parts.links.known_alive()
 
 
 _LAST = 2

@@ -12,20 +12,19 @@ the others, too. It runs no code of the user's: `Callbacks` does.
 from __future__ import annotations
 
 import math
-import select
-import socket
 import sys
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from mooactor.control.clock import REAL, Clock
+from mooactor.control.readiness import Readiness
 from mooactor.process.objects.future import Future
 
-_TICK_MS = 4
-_LONGEST_MS = 3_600_000  # poll(2) takes no more than 2**31
+_TICK_S = 0.004
+_LONGEST_S = 3600.0  # epoll_wait(2) takes no more than 2**31 ms
 _IDLE_TICKS = 25
 
 
@@ -33,8 +32,8 @@ class Household(Protocol):
     """The runtime, as the housekeeper sees it."""
 
     lifeline_fd: int
+    agent: Any
 
-    def read_lifeline(self) -> None: ...
     def flush(self) -> None: ...
     def look(self) -> bool: ...
     def is_idle(self) -> bool: ...
@@ -46,18 +45,13 @@ class Housekeeper:
     def __init__(self, household: Household, clock: Clock = REAL) -> None:
         self._household = household
         self.clock = clock
-        # Sockets, not bare descriptors: one that is closed refuses, and its number may
-        # be another file's by then.
-        self._woken, self._waker = socket.socketpair()
-        self._woken.setblocking(False)
-        self._waker.setblocking(False)
+        self._ready = Readiness()
+        # Both before `start`, or in the thread.
+        self.watch = self._ready.watch
+        self.unwatch = self._ready.unwatch
         self._armed = False
         self._looking = False
         self._closed = False
-        self._poller = select.poll()
-        # Of the connections to other hosts, of which there may be many.
-        self._others: select.epoll | None = None
-        self._actions: dict[int, Callable[[], None]] = {}  # by descriptor
         self._timers = clock.timers()
         self._wakes_at = 0.0  # until when it sleeps, at most; 0: it is awake
         self._thread = threading.Thread(
@@ -74,60 +68,36 @@ class Housekeeper:
         """See `start`."""
         self._looking = True
         if self._armed:
-            self._wake()
+            self._ready.wake()
 
     def arm(self) -> None:
         """Look for due events that perhaps nobody waits for. Never blocks; finalizers
         may call it."""
         if not self._armed:
             self._armed = True
-            self._wake()
+            self._ready.wake()
 
     def at(self, when: float, action: Callable[[], None]) -> None:
         """Call `action` at that time of the clock, in the housekeeper's thread. It must
         be quick."""
         self._timers.at(when, action)
         if when < self._wakes_at:
-            self._wake()
+            self._ready.wake()
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """As `at`, in so much time."""
         self.at(self.clock.now() + seconds, action)
 
-    def watch(self, fd: int, action: Callable[[], None]) -> None:
-        """Call `action` when `fd` is readable. Before `start`, or in the thread."""
-        if self._others is None:
-            self._others = select.epoll()
-            self._poller.register(self._others, select.POLLIN)
-        self._actions[fd] = action
-        self._others.register(fd, select.EPOLLIN)
-
-    def unwatch(self, fd: int) -> None:
-        """Before `fd` is closed. In the thread."""
-        if self._actions.pop(fd, None) is not None and self._others is not None:
-            self._others.unregister(fd)
-
-    def _wake(self) -> None:
-        try:
-            self._waker.send(b"\0")
-        except OSError:
-            pass  # full, which wakes it anyway; or closed
-
     def _run(self) -> None:
-        self._poller.register(self._woken, select.POLLIN)
-        self._poller.register(self._household.lifeline_fd, select.POLLIN)
+        self.watch(self._household.lifeline_fd, self._household.agent.read)
         idle_ticks = 0
         while not self._closed:
-            events = self._poller.poll(self._sleep_ms())
+            self._ready.wait(self._sleep_s())
             self._wakes_at = 0.0
             if self._closed:
                 return
             try:
-                if events:
-                    self._clear()
-                    self._household.read_lifeline()
-                if self._others is not None:
-                    self._act_on(self._others.poll(0))
+                self._ready.run()
                 self._timers.run_due()
                 if self._armed and self._looking:
                     idle_ticks = self._tick(idle_ticks)
@@ -136,24 +106,17 @@ class Housekeeper:
                 print("mooactor: the housekeeper failed:", file=sys.stderr)
                 traceback.print_exc()
 
-    def _sleep_ms(self) -> float | None:
+    def _sleep_s(self) -> float | None:
         # `_wakes_at` is set before the timers are looked at: later additions see it,
         # and wake.
         self._wakes_at = float("inf")
         if self._armed and self._looking:
-            return _TICK_MS
+            return _TICK_S
         due = self._timers.due()
         if due is None:
             return None
         self._wakes_at = due
-        left_ms = (due - self.clock.now()) * 1000 + 0.5
-        return min(max(0.0, left_ms), _LONGEST_MS)
-
-    def _act_on(self, events: list[tuple[int, int]]) -> None:
-        for fd, _ in events:
-            action = self._actions.get(fd)  # an earlier one may have ended it
-            if action is not None:
-                action()
+        return min(max(0.0, due - self.clock.now()), _LONGEST_S)
 
     def _tick(self, idle_ticks: int) -> int:
         self._household.flush()
@@ -168,22 +131,13 @@ class Housekeeper:
             self._armed = True
         return 0
 
-    def _clear(self) -> None:
-        try:
-            self._woken.recv(4096)
-        except BlockingIOError:
-            pass
-
     def close(self) -> None:
         """End the thread; delayed actions are dropped."""
         self._closed = True
-        self._wake()
+        self._ready.wake()
         if self._thread.ident and self._thread is not threading.current_thread():
             self._thread.join(2.0)
-        self._woken.close()
-        self._waker.close()
-        if self._others is not None:
-            self._others.close()
+        self._ready.close()
 
 
 _AGAIN_S = 0.1

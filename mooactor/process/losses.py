@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from mooactor import errors
 from mooactor.control.complaints import say
@@ -23,9 +24,10 @@ from mooactor.control.links import Link
 from mooactor.process.calls import LATER, Repeatable
 from mooactor.process.deaths import Turns
 from mooactor.process.objects.future import Future
-from mooactor.process.objects.results import Results
-from mooactor.process.objects.values import Values
 from mooactor.process.pending import PendingReplies
+
+if TYPE_CHECKING:
+    from mooactor.process.runtime import Runtime
 
 
 class Losses:
@@ -33,17 +35,15 @@ class Losses:
 
     def __init__(
         self,
+        parts: Runtime,
         pending: dict[int, Future],
         replies: PendingReplies,
-        values: Values,
-        results: Results,
         start: Callable[..., None],
     ) -> None:
         """`pending`: the calls that have not ended, by id. `start`: see `Caller`."""
+        self._parts = parts
         self._pending = pending
         self._replies = replies
-        self._values = values
-        self._results = results
         self._start = start
 
     def _calls_of(self, link: Link) -> list[Future]:
@@ -76,12 +76,10 @@ class Losses:
                 why.delivered = turns.delivered(future.call_id)
             if self._replies.drop(future.call_id):
                 why.delivered = True  # it ran, and its result did not get here
-            lost.add(future, why.delivered)
-            future.set_error(why)
-            self._forget(future.call_id, link)
+            self._end(future, link, why.delivered, why, lost)
         link.calls.clear()
-        self._values.producer_lost(link, partial(link.gone, None))
-        self._results.producer_lost(link, link.cause)
+        self._parts.values.producer_lost(link, partial(link.gone, None))
+        self._parts.results.producer_lost(link, link.cause)
         lost.say()
 
     def end_late(
@@ -95,9 +93,7 @@ class Losses:
         lost = Lost(link, link.cause)
         if self._replies.drop(call_id):
             delivered = True
-        lost.add(future, delivered)
-        future.set_error(link.gone(delivered))
-        self._forget(call_id, link)
+        self._end(future, link, delivered, link.gone(delivered), lost)
         lost.say()
 
     def retry_or_fail(self, link: Link, cause: errors.Cause, turns: Turns) -> None:
@@ -111,11 +107,10 @@ class Losses:
             if self._replies.drop(future.call_id):
                 delivered = True
             if not self._retried(link, future, delivered):
-                lost.add(future, delivered)
-                future.set_error(link.restarted(cause, delivered))
-                self._forget(future.call_id, link)
-        self._values.producer_lost(link, partial(link.restarted, cause, None))
-        self._results.producer_lost(link, cause)
+                error = link.restarted(cause, delivered)
+                self._end(future, link, delivered, error, lost)
+        self._parts.values.producer_lost(link, partial(link.restarted, cause, None))
+        self._parts.results.producer_lost(link, cause)
         lost.say()
 
     def send_early(self, link: Link) -> None:
@@ -127,7 +122,7 @@ class Losses:
             call_id = future.call_id
             if _may_repeat(future) and not self._replies.is_last_here(call_id):
                 self._replies.drop(call_id)
-                self._forget(call_id, link)
+                forget(self._pending, call_id, link)
                 future.request = future.request._replace(early=True).lost(None)
                 self.send_again(link, future)
 
@@ -154,16 +149,14 @@ class Losses:
                 # Of a stream, some may have come.
                 ran = True if self._replies.drop(call_id) else delivered
                 if not self._retried(link, future, ran):
-                    lost.add(future, ran)
-                    future.set_error(link.cut_off(why, ran))
-                    self._forget(call_id, link)
+                    self._end(future, link, ran, link.cut_off(why, ran), lost)
         lost.say()
 
     def _retried(self, link: Link, future: Future, delivered: bool | None) -> bool:
         """Whether a call that was lost is made again."""
         if not _may_repeat(future):
             return False
-        self._forget(future.call_id, link)
+        forget(self._pending, future.call_id, link)
         future.request = future.request.counted().lost(delivered)
         self.send_again(link, future)
         return True
@@ -180,8 +173,17 @@ class Losses:
         except BaseException as error:
             future.set_error(error)
 
-    def _forget(self, call_id: int, link: Link) -> None:
-        forget(self._pending, call_id, link)
+    def _end(
+        self,
+        future: Future,
+        link: Link,
+        delivered: bool | None,
+        error: errors.MooError,
+        lost: Lost,
+    ) -> None:
+        lost.add(future, delivered)
+        future.set_error(error)
+        forget(self._pending, future.call_id, link)
 
 
 def forget(pending: dict[int, Future], call_id: int, link: Link | None) -> None:

@@ -8,9 +8,9 @@ stream waits for the data of those before it. Other calls do not wait for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from mooactor import errors
 from mooactor.control import codec, envelope
@@ -23,34 +23,18 @@ if TYPE_CHECKING:
     from mooactor.process.objects.payloads import Payloads
 
 
-class Deliver(Protocol):
-    """Hands a reply on once it is whole, or has failed."""
-
-    def __call__(
-        self,
-        call_id: int,
-        flags: int,
-        reply: Reply | None,
-        error: BaseException | None,
-        once: Iterator[Any],
-    ) -> None:
-        """`once` holds the reply, if it is an item, until it is taken: what is handed
-        on comes again if that was cut short."""
+#: Hands a reply on once it is whole, or has failed: the call, the flags, the reply, its
+#: error, and an iterator that holds the reply, if it is an item, until it is taken. It
+#: comes again if that was cut short.
+Deliver = Callable[
+    [int, int, Reply | None, BaseException | None, Iterator[Reply | None]], None
+]
 
 
 class _PendingReply:
     """One record. `asked`: its data was lost, and it waits for news of a death."""
 
-    __slots__ = (
-        "flags",
-        "reply",
-        "transfer",
-        "asked",
-        "settled",
-        "items",
-        "once",
-        "handed_on",
-    )
+    __slots__ = ("flags", "reply", "transfer", "asked", "settled", "once", "handed_on")
 
     def __init__(self, flags: int, reply: Reply | None) -> None:
         self.flags = flags
@@ -58,8 +42,7 @@ class _PendingReply:
         self.transfer: Transfer | None = None
         self.asked = False
         self.settled = False
-        self.items = [reply]
-        self.once: Iterator[Any] = iter(self.items)
+        self.once: Iterator[Reply | None] | None = None  # once it is handed on
         self.handed_on = False
 
     @property
@@ -92,41 +75,20 @@ class PendingReplies:
         if not (queue or flags & envelope.ATTACHED):
             self._forget_if_last(call_id, flags)
             return False
-        memo = record.memo
-        if "placed" not in memo:
-            self._place(call_id, queue, record)
+        memo = record.memo  # in case that this is cut short, and comes again
+        if "pending" not in memo:
+            reply = None if flags & envelope.EMPTY else self._payloads.reply_of(record)
+            memo.setdefault("pending", _PendingReply(flags, reply))
         pending: _PendingReply = memo["pending"]
-        if pending.transfer is not None and pending.transfer.done:
-            # It was quicker, and nothing was here when that was told. If this is cut
-            # short, the record comes again.
-            self._settle(call_id)
-        return True
-
-    def _place(
-        self,
-        call_id: int,
-        queue: deque[_PendingReply] | None,
-        record: envelope.Record,
-    ) -> None:
-        """Have its data fetched, behind those before it; or hand it on, if there is
-        nothing to wait for."""
-        memo, flags = record.memo, record.flags
-        reply = None if flags & envelope.EMPTY else self._payloads.reply_of(record)
-        made = memo.get("pending") or _PendingReply(flags, reply)
-        pending: _PendingReply = memo.setdefault("pending", made)
-        if reply is not None:
+        if pending.reply is not None and pending.transfer is None:
             then = partial(self._settle, call_id)
-            pending.transfer = self._payloads.receive(reply, then, memo)
-        if not queue and pending.transfer is None:
-            self._hand_on(call_id, pending)
-            memo["placed"] = True
-            self._forget_if_last(call_id, flags)
-            return
-        # It stays until the last record, so nobody is left with one that has gone.
-        queue = self._calls.setdefault(call_id, deque())
-        if pending not in queue:
-            queue.append(pending)
-        memo["placed"] = True
+            pending.transfer = self._payloads.receive(pending.reply, then, memo)
+        if not pending.handed_on:
+            queue = self._calls.setdefault(call_id, deque())
+            if pending not in queue:
+                queue.append(pending)
+        self._settle(call_id)
+        return True
 
     def is_last_here(self, call_id: int) -> bool:
         """Whether the last record of a call has come, and only data is under way."""
@@ -190,23 +152,16 @@ class PendingReplies:
                 f"the call has run, but its result did not arrive: {error}",
                 delivered=True,
             )
-        struck: BaseException | None = None
-        while reply is not None and error is None:
-            try:
-                error = taken_over(reply)
-                break
-            except BaseException as interruption:
-                struck = interruption  # is for the program, and costs no reply
+        if reply is not None and error is None:
+            error = taken_over(reply)
         if pending.flags & envelope.STREAM:
             if isinstance(error, errors.Cancelled):
                 return
             if error is not None and reply is not None:
                 reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
                 error = None
-        pending.items[0] = reply
         if reply is not None:
             let_home_go(reply)
+        pending.once = pending.once or iter((reply,))
         self._deliver(call_id, pending.flags, reply, error, pending.once)
         pending.handed_on = True
-        if struck is not None:
-            raise struck

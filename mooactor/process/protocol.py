@@ -29,6 +29,7 @@ from mooactor.control.messages import (
     Seconds,
     SomeId,
     Text,
+    leaves_of,
 )
 from mooactor.control.reach import Reach
 from mooactor.process.environment import Place
@@ -329,37 +330,8 @@ class Unlink(Request):
     other: Id
 
 
-REQUESTS: Decoder[Request] = Decoder(
-    Configure,
-    Spawn,
-    Reserve,
-    Unreserve,
-    Ready,
-    Failed,
-    Stopping,
-    Snapshot,
-    Survey,
-    Supervise,
-    CloseTeam,
-    StopChild,
-    Count,
-    LookUp,
-    Segment,
-    ListActors,
-    ListHosts,
-    Reachable,
-    Locate,
-    Unreached,
-    Shutdown,
-    Kill,
-    AwaitEnd,
-    Watch,
-    Monitor,
-    Unmonitor,
-    GetHandle,
-    Link,
-    Unlink,
-)
+#: All of the above.
+REQUESTS: Decoder[Request] = Decoder(*leaves_of(Request))
 #: Those that processes of other sessions of the namespace may make; see `namespaces`.
 SERVED = (Watch, Monitor, Unmonitor, Kill, AwaitEnd, Locate, GetHandle)
 Served = Watch | Monitor | Unmonitor | Kill | AwaitEnd | Locate | GetHandle

@@ -19,7 +19,6 @@ dependencies of the parts, and `dispatch` which of them takes which kind of reco
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from time import perf_counter, sleep
 from typing import Any
 
@@ -61,7 +60,16 @@ from mooactor.process.objects.table import ObjectTable
 from mooactor.process.objects.values import Values
 from mooactor.process.peers import Breaks, Locator
 from mooactor.process.poller import Poller
-from mooactor.process.protocol import Reachable, Survey, Watch
+from mooactor.process.protocol import (
+    CannotReach,
+    Died,
+    Gone,
+    Located,
+    Reachable,
+    Survey,
+    Surveyed,
+    Watch,
+)
 from mooactor.process.system import resident_bytes
 from mooactor.tensors.limits import refusal_of_threads
 from mooactor.tensors.network import Network
@@ -73,6 +81,15 @@ _SETTLE_S = 0.002
 
 class Runtime:
     """See the module. `close` ends it; afterwards every wait has ended, too."""
+
+    agent: AgentClient
+    arguments: Arguments
+    housekeeper: Housekeeper
+    links: Links
+    payloads: Payloads
+    poller: Poller
+    results: Results
+    sender: Sender
 
     def __init__(
         self,
@@ -140,7 +157,6 @@ class Runtime:
 
     def _put_together(self, lifeline: Lifeline) -> None:
         """The parts, each with those that it needs."""
-        arm = self.housekeeper.arm
         self._handlers: dict[int, Handler] = {}
         self.poller = poller = Poller(self.messenger, self, self.inbound)
         self.agent = AgentClient(lifeline, self.wait, poller.wake)
@@ -149,14 +165,8 @@ class Runtime:
         self.links = links = Links(
             self.process_id, self._driver, self.messenger, self._watch
         )
-        self.locator = Locator(
-            self.agent,
-            links,
-            self.messenger,
-            self._introduce,
-            spans_hosts=self.reach is not None,
-        )
-        self.sender = sender = Sender(self.messenger, links, arm)
+        self.locator = Locator(self)
+        self.sender = sender = Sender(self.messenger, links, self.housekeeper.arm)
         script.begin(
             self.process_id,
             lambda other, keys: sender.post_later(other, envelope.KNOWS, 0, keys),
@@ -175,11 +185,11 @@ class Runtime:
         self.audit = Audit(
             links, sender, table, self.messenger.known, self.later, spans_hosts
         )
-        self.borrows: Borrows = Borrows(self.process_id, table, self.audit, sender, arm)
+        self.borrows: Borrows = Borrows(self.process_id, table, self.audit, sender)
         self.payloads = payloads = Payloads(
-            self.plane, links, sender, self.borrows, self.inbound, arm, self.later
+            self.plane, links, sender, self.borrows, self.inbound, self.later
         )
-        self.broadcaster = Broadcaster(self.process_id, payloads, sender, arm)
+        self.broadcaster = Broadcaster(self.process_id, payloads, sender)
         self.relay = Relay(links, sender, payloads, self.later, self.look)
         self.values = Values(
             links, sender, payloads, self.relay, self.later, poller.wake
@@ -200,50 +210,16 @@ class Runtime:
         self.arguments = Arguments(
             self.process_id, payloads, self.handovers, self.broadcaster
         )
+        self.caller = caller = Caller(self)
         self.deadlocks = DeadlockDetector(
-            self.process_id, poller, sender, self._abandon
+            self.process_id, poller, sender, caller.abandon
         )
-        self.caller = Caller(
-            links,
-            sender,
-            poller,
-            self.housekeeper,
-            payloads,
-            self.values,
-            self.results,
-            self.arguments,
-            self.deadlocks,
-            self.flush,
-            self.agent.session_ended,
-        )
-        self.deaths = Deaths(
-            links,
-            self.caller.losses,
-            poller,
-            self.housekeeper,
-            self.directory,
-            self._tidy_up,
-        )
-        self.agent.on_death = self.deaths.on_notice
-        self.breaks = Breaks(
-            links,
-            self.messenger,
-            poller,
-            self.caller,
-            payloads,
-            self.values,
-            self.handovers,
-            self.relay,
-            self.audit,
-            self.later,
-            self.agent.tell,
-        )
-        self.room = Room(self.messenger, links, payloads, self.network.stripes)
+        self.deaths = Deaths(self)
+        self.agent.on(Died, self.deaths.on_notice)
+        self.breaks = Breaks(self)
+        self.room = Room(self)
         self._handlers |= handlers_of_every_process(self)
         self.plane.tell = self._tell_plane
-
-    def _abandon(self, future: Future, error: BaseException) -> None:
-        self.caller.abandon(future, error)
 
     def _tell_plane(self, peer: int, message: bytes) -> None:
         if not self.closed:
@@ -256,8 +232,12 @@ class Runtime:
     def serve(self, server: Server) -> None:
         """From here on calls are taken in, by `server`."""
         self.server = self.handovers.producer = self.deadlocks.server = server
-        self.agent.on_survey = partial(_survey, server)
-        self.breaks.server = self.caller.admission.server = server
+        self.agent.on(
+            Surveyed,
+            lambda asked: self.agent.tell(
+                Survey(asked.number, server.queued(), resident_bytes())
+            ),
+        )
         self.messages.begin(handlers_of_an_actor(self.process_id, server))
 
     def _watch(self, actor_id: int, incarnation: int) -> None:
@@ -273,8 +253,9 @@ class Runtime:
 
     def _open_to_other_hosts(self) -> None:
         """Let others be found."""
-        self.agent.on_located = self.locator.on_located
-        self.agent.on_unreached = self.breaks.unreached
+        self.agent.on(Located, self.locator.on_located)
+        self.agent.on(Gone, self.locator.on_gone)
+        self.agent.on(CannotReach, self.breaks.unreached)
         self.broadcaster.when_located = self.locator.when_located
         self.messenger.open_ways(
             self.housekeeper,
@@ -283,16 +264,12 @@ class Runtime:
             self.breaks.over,
         )
 
-    def _introduce(self, process_id: int, endpoint: bytes) -> None:
+    def introduce(self, process_id: int, endpoint: bytes) -> None:
         if self.inbound is not None:
             self.plane.introduce(process_id, endpoint)
 
     def _nothing_ready(self) -> bool:
         return self.server is None or not self.server.has_ready()
-
-    def read_lifeline(self) -> None:
-        """Read the agent's messages; see `AgentClient.read`."""
-        self.agent.read()
 
     def group_memory(self, group: str, share: str | None) -> list[int]:
         """See `AgentClient.group_memory`."""
@@ -374,7 +351,7 @@ class Runtime:
             delivered=None if was_sent else False,
         )
 
-    def _tidy_up(self, death: Death) -> None:
+    def tidy_up(self, death: Death) -> None:
         """An actor's process is dead, and the calls to it have ended: forget it."""
         old = death.process_id
         self.messenger.forget(old)
@@ -475,8 +452,3 @@ class Runtime:
                 }
             )
         return rows
-
-
-def _survey(server: Server, number: int) -> Survey:
-    """The facts that this process alone knows of itself, for the agent."""
-    return Survey(number, server.queued(), resident_bytes())

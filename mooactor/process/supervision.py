@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -14,6 +14,7 @@ from mooactor.errors import Cause
 from mooactor.process import checks
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
+_STRATEGIES = get_args(Strategy)
 When = Literal["always", "on_failure", "never"]
 
 
@@ -43,9 +44,9 @@ class Restart:
 
     def __post_init__(self) -> None:
         for name in ("max", "snapshot_every"):
-            _check_count(name, getattr(self, name))
+            _set(self, name, _count(name, getattr(self, name)))
         for name in ("within", "backoff"):
-            _check_seconds(name, getattr(self, name))
+            _set(self, name, _seconds(name, getattr(self, name)))
         if self.max < 0 or self.within <= 0 or self.backoff < 0:
             raise ValueError(f"{self} has a negative number: use 0 or more")
         if math.isinf(self.backoff):
@@ -55,29 +56,25 @@ class Restart:
                 "snapshot_every is a number of calls and must be at least 1"
             )
 
-    def exact(self) -> Restart:
-        """The same with numbers of Python's own types, for a message. Of a subclass,
-        the fields of `Restart`."""
-        return Restart(
-            operator.index(self.max),
-            float(self.within),
-            float(self.backoff),
-            operator.index(self.snapshot_every),
-        )
+
+#: Sets a field of a frozen class, to a number of Python's own types.
+_set = object.__setattr__
 
 
-def _check_count(name: str, value: Any) -> None:
+def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"Restart({name}={value!r}): a whole number is needed")
     if operator.index(value).bit_length() > 63:
         raise ValueError(f"Restart({name}={value!r}): the number is too large")
+    return operator.index(value)
 
 
-def _check_seconds(name: str, value: Any) -> None:
+def _seconds(name: str, value: Any) -> float:
     if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
         raise TypeError(f"Restart({name}={value!r}): a number of seconds is needed")
     if math.isnan(value):
         raise ValueError(f"Restart({name}=nan): a number of seconds is needed")
+    return float(value)
 
 
 @dataclass(frozen=True)
@@ -97,12 +94,14 @@ class Supervision:
     in_order: bool = True
 
     def __post_init__(self) -> None:
-        checks.one_of("strategy", self.strategy, get_args(Strategy))
-        checks.count("max", self.max, "a number of restarts", most=1 << 62)
-        checks.seconds("within", self.within, positive=True)
+        _set(self, "strategy", checks.one_of("strategy", self.strategy, _STRATEGIES))
+        what = "a number of restarts"
+        _set(self, "max", checks.count("max", self.max, what, most=1 << 62))
+        within = checks.seconds("within", self.within, positive=True)
+        _set(self, "within", math.inf if within is None else within)
         for name in ("backoff", "longest_backoff", "jitter"):
-            checks.amount(name, getattr(self, name))
-        checks.flag("in_order", self.in_order)
+            _set(self, name, checks.amount(name, getattr(self, name)))
+        _set(self, "in_order", checks.flag("in_order", self.in_order))
         if self.longest_backoff < self.backoff:
             raise ValueError(
                 f"longest_backoff={self.longest_backoff:g} must be at least "
@@ -117,19 +116,6 @@ class Supervision:
         # 2 ** 1024 is no float.
         delay = min(self.backoff * 2.0 ** min(before, 60), self.longest_backoff)
         return delay * (1 - self.jitter * drawn)
-
-    def exact(self) -> Supervision:
-        """The same with numbers of Python's own types, for a message."""
-        within = checks.seconds("within", self.within)
-        return Supervision(
-            strategy=cast(Strategy, str(self.strategy)),
-            max=operator.index(self.max),
-            within=math.inf if within is None else within,
-            backoff=float(self.backoff),
-            longest_backoff=float(self.longest_backoff),
-            jitter=float(self.jitter),
-            in_order=self.in_order,
-        )
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import pytest
 import mooactor as moo
 from tests.actors.counter import Counter
 from tests.actors.keeper import Keeper, number_in, value
+from tests.conftest import running_session
 
 #: Signals for each operation. Some strike before it is over.
 SIGNALS = 40
@@ -23,6 +24,13 @@ SIGNALS = 40
 pytestmark = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    """One of its own: what an interrupted call has lent may stay until its end."""
+    with running_session() as running:
+        yield running
 
 
 class Alarm(Exception):

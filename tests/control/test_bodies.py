@@ -21,7 +21,7 @@ def test_bodies_come_apart_as_they_were_put_together() -> None:
         tokens_found, rest = bodies.split_tokens(bodies.pack_tokens(tokens, b"rest"))
         assert (tokens_found, bytes(rest)) == (tokens, b"rest")
 
-    assert bodies.pair(bodies.pack_pair(5, 1 << 63)) == (5, 1 << 63)
+    assert bodies.numbers(bodies.pack_numbers(5, 1 << 63), 2) == (5, 1 << 63)
     probe = bodies.Probe(1 << 63, 7, 2, ["1 a", "2 b\u00e9"])
     assert bodies.Probe.of(probe.packed()) == probe
 
@@ -31,7 +31,7 @@ CUT_SHORT = [
     *[(bodies.split_borrows, x) for x in (b"", bytes(19), b"\xff" * 40)],
     (bodies.split_borrows, bodies.pack_borrows(1, 4, [(2, 3)])[:-1]),
     *[(bodies.split_tokens, bodies.pack_tokens([(1, 2)], b"")[:n]) for n in range(9)],
-    *[(bodies.pair, bytes(n)) for n in range(20) if n != 16],
+    *[(lambda x: bodies.numbers(x, 2), bytes(n)) for n in range(20) if n != 16],
     *[(bodies.Probe.of, bodies.Probe(1, 7, 2, ["x"]).packed()[:n]) for n in range(20)],
 ]
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mooactor.control import envelope
+from mooactor.control import bodies, envelope
 from mooactor.errors import AuthError, VersionMismatch
 
 KEY = bytes(range(16))
@@ -22,7 +22,7 @@ def call(
 
 def call_with_deadline(timeout: float) -> tuple[float, bytes]:
     deadline, packed, left = envelope.pack_deadline(timeout)
-    body = b"\x04ping" + envelope.pack_chain([5]) + packed + b"xyz"
+    body = b"\x04ping" + bodies.pack_numbers(5) + packed + b"xyz"
     head = envelope.pack_head(envelope.CALL, 0, 0, 1, len(body), 9, left)
     return deadline, head + body
 
@@ -34,7 +34,7 @@ def records_of(message: bytes) -> list[envelope.Record]:
 
 
 def test_a_message_comes_apart_as_it_was_put_together() -> None:
-    chain = envelope.pack_chain([5, 1 << 63])
+    chain = bodies.pack_numbers(5, 1 << 63)
     reply = envelope.pack_record(envelope.REPLY, 7, b"value", envelope.ERROR)
     message = envelope.prefix(KEY, 42) + call(chain=chain) + reply
     assert envelope.open_envelope(message, KEY) == (42, 0)

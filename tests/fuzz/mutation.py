@@ -90,7 +90,7 @@ def seeds() -> list[bytes]:
     head = envelope.prefix(KEY, 77)
     records = [
         call(),
-        call(chain=envelope.pack_chain([1, 2, 3])),
+        call(chain=bodies.pack_numbers(1, 2, 3)),
         call_with_deadline(1.5)[1],
         envelope.pack_record(envelope.CANCEL, 9),
         envelope.pack_record(envelope.REPLY, 3, b"abc", envelope.ATTACHED),

@@ -44,7 +44,6 @@ PAYLOADS: tuple[Callable[[bytes], Any], ...] = (
     bodies.split_tokens,
     bodies.split_number,
     bodies.all_numbers,
-    bodies.pair,
     bodies.Probe.of,
     lambda payload: bodies.numbers(payload, 3),
 )

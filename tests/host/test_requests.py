@@ -98,12 +98,12 @@ def test_a_malformed_spawn_without_a_number_is_told_as_a_death(
 ) -> None:
     heard: list[protocol.Died] = []
     agent = current_runtime().agent
-    before, agent.on_death = agent.on_death, heard.append
+    agent.on(protocol.Died, heard.append)
     try:
         send({"type": "Spawn", "id": 7 << 16, "label": 5})
         assert eventually(lambda: heard)
     finally:
-        agent.on_death = before
+        agent.on(protocol.Died, current_runtime().deaths.on_notice)
     assert heard[0].id == 7 << 16 and "$.label" in heard[0].record.note
     assert bystander.is_well()
 

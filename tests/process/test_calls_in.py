@@ -128,7 +128,7 @@ class Serving(SerialWorker):
 
 
 def call(call_id: int, name: bytes = b"m", flags: int = 0) -> Record:
-    return Record(CALLER, 0, CALL, EMPTY | flags, 0, call_id, 0.0, name, (), b"", {})
+    return Record(CALLER, CALL, EMPTY | flags, 0, call_id, 0.0, name, (), b"", {})
 
 
 # -- calls -------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_a_call_that_is_dropped_with_its_caller_leaves_nothing() -> None:
     actor = Serving()
     before = actor.sizes()
     actor.on_call(call(1, b"work"))
-    assert actor.on_forward(CALLER, 1, bodies.pack_pair(5 << 16, 1))
+    assert actor.on_forward(CALLER, 1, bodies.pack_numbers(5 << 16, 1))
     actor.on_process_lost(CALLER)
     assert actor.sizes() == before
 
@@ -189,7 +189,7 @@ def test_a_value_lets_its_call_go_at_once() -> None:
     assert not actor.mailbox.has_ready()
     payload = codec.encode("here")[0]
     actor.values.on_value(
-        Record(CALLER, 0, envelope.VALUE, 0, 0, 1, 0.0, b"", (), payload, {})
+        Record(CALLER, envelope.VALUE, 0, 0, 1, 0.0, b"", (), payload, {})
     )
     assert not actor.posted
     assert actor.drained() == [4]

@@ -56,9 +56,7 @@ class Search(DeadlockDetector):
         """A probe from somebody who waits for the method."""
         payload = bodies.Probe(initiator, number, of, ["1 Me", "2 Callee"]).packed()
         self.on_probe(
-            envelope.Record(
-                CALLEE, 0, envelope.PROBE, 0, 0, 1, 0.0, b"", (), payload, {}
-            )
+            envelope.Record(CALLEE, envelope.PROBE, 0, 0, 1, 0.0, b"", (), payload, {})
         )
 
 

@@ -119,10 +119,14 @@ class Node:
         number: int,
         payload: Any = b"",
         flags: int = 0,
-        unsent: Any = None,
+        *,
+        gather: bool = False,
     ) -> None:
         if not self.is_gone(target):
             self.world.send(self.process_id, target, (kind, number, payload, flags))
+
+    def pack(self, data: bytes, *_: Any) -> tuple[bytes, int]:
+        return data, 0
 
     def reply_of(self, record: envelope.Record) -> Reply:
         failed = bool(record.flags & envelope.ERROR)
@@ -158,7 +162,7 @@ class Node:
 
     def will_forward(self, token: int) -> bool:
         noted = [pair for _, pairs in self.running.values() for pair in pairs]
-        return token in [bodies.pair(pair)[1] for pair in noted]
+        return token in [bodies.numbers(pair, 2)[1] for pair in noted]
 
     def finish(self, key: tuple[int, int], flags: int = 0) -> None:
         value, pairs = self.running.pop(key)
@@ -173,7 +177,7 @@ class Node:
         if key[0]:
             self.post(key[0], REPLY, key[1], payload, flags)
         for pair in pairs:
-            target, token = bodies.pair(pair)
+            target, token = bodies.numbers(pair, 2)
             self.post(target, envelope.VALUE, token, payload, flags)
 
     # -- as the caller ---------------------------------------------------------
@@ -266,7 +270,7 @@ class Node:
             self.on_cancel(sender, number)
         elif kind < MAKE:
             record: Any = envelope.Record(
-                sender, 0, kind, flags, 0, number, 0.0, b"", (), body, {}
+                sender, kind, flags, 0, number, 0.0, b"", (), body, {}
             )
             {
                 envelope.FORWARD: self.handovers.on_forward,

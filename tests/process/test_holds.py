@@ -54,7 +54,6 @@ class Node:
             self.table,
             self.audit,
             self,  # type: ignore[arg-type]
-            lambda: None,
         )
         self.holds: list[Hold] = []
         self.waiting: list[Claims] = []  # messages that came, and are not decoded
@@ -74,14 +73,22 @@ class Node:
 
     # -- as its sender -------------------------------------------------------
 
-    def post(self, target: int, kind: int, number: int, payload: bytes = b"") -> None:
+    def post(
+        self,
+        target: int,
+        kind: int,
+        number: int,
+        payload: bytes = b"",
+        *,
+        gather: bool = False,
+    ) -> None:
         record = (kind, number, payload)
         wire = self.process_id, target
         if target not in self.gone:
             self.world.wires[wire].append(record)
             self.world.later(LATEST_S, lambda: self.world.deliver_up_to(wire, record))
 
-    queue = post
+    def arm(self) -> None: ...
 
     def later(self, action: Callable[[], object]) -> None:
         self.afterwards.append(action)
@@ -99,7 +106,7 @@ class Node:
         number = self.borrows.new_number()
         self.borrows.lend(hold, target, number)
         if self.world.rng.random() < 0.1:  # the message is not sent after all
-            self.borrows.give_back(hold, number)
+            self.borrows.give_back(hold.owner, hold.object_id, number)
             return
         lent = bodies.pack_numbers(hold.owner, hold.object_id, number)
         self.do_later(
@@ -109,7 +116,7 @@ class Node:
 
     def receive(self, sender: int, kind: int, number: int, payload: bytes) -> None:
         record: Any = envelope.Record(
-            sender, 0, kind, 0, 0, number, 0.0, b"", (), payload, {}
+            sender, kind, 0, 0, number, 0.0, b"", (), payload, {}
         )
         if kind == MESSAGE:
             owner, object_id, hold = bodies.numbers(payload, 3)

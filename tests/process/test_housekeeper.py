@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from time import perf_counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +23,7 @@ class House:
         self.housekeeper = Housekeeper(self)
         self.due, self._looks, self._due_after = False, 0, due_after
 
-    def read_lifeline(self) -> None: ...
+    agent = SimpleNamespace(read=lambda: None)
 
     def flush(self) -> None: ...
 

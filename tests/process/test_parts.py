@@ -44,9 +44,7 @@ class Process:
         self.table = ObjectTable(self.links)
         known = self.messenger.known
         self.audit = Audit(self.links, self.sender, self.table, known, self._later)
-        self.borrows = Borrows(
-            process_id, self.table, self.audit, self.sender, self._arm
-        )
+        self.borrows = Borrows(process_id, self.table, self.audit, self.sender)
         self.handlers = {
             envelope.BORROW: self.table.on_borrow,
             envelope.RELEASE: self.table.on_release,
@@ -122,14 +120,14 @@ def test_a_release_that_overtakes_its_borrow_or_comes_twice_does_no_harm(
     entry = owner.table.entry(number)
     assert entry is not None
     for _ in range(2):
-        borrower.borrows.give_back(hold, 2)
+        borrower.borrows.give_back(OWNER, number, 2)
     assert eventually(lambda: owner.holds(number) and 2 in entry.early)
     lender.borrows.lend(hold, BORROWER, 2)
     lender.borrows.lend(hold, BORROWER, 3)
     lent = {1: (THIRD, OWNER), 3: (BORROWER, THIRD)}
     assert eventually(lambda: owner.holds(number) == lent)
     assert not entry.early
-    borrower.borrows.give_back(hold, 4)
+    borrower.borrows.give_back(OWNER, number, 4)
     borrower.borrows.lend(hold, BORROWER, 4)  # it says itself that it has it
     lent[4] = BORROWER, BORROWER
     assert eventually(lambda: owner.holds(number) == lent)
@@ -186,7 +184,7 @@ def test_what_signal_handlers_cut_short_comes_again_however_often(
     owner.handlers[envelope.BORROW] = on_borrow
     before = signal.signal(signal.SIGUSR2, ring)
     try:
-        borrower.sender.post(OWNER, envelope.BORROW, 7, bodies.pack_pair(THIRD, 1))
+        borrower.sender.post(OWNER, envelope.BORROW, 7, bodies.pack_numbers(THIRD, 1))
         while not done:
             with suppress(Interruption):
                 owner.poller.try_drain()

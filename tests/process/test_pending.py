@@ -50,7 +50,7 @@ def test_an_error_of_the_data_is_the_replys_and_one_of_a_signal_handler_is_not()
     assert taken_over(failed) is error
     failed.descriptors.clear()
 
-    reply, delivered = reply_of(Plane(3)), []
+    reply, delivered = reply_of(Plane(1)), []
     payloads: Any = SimpleNamespace(
         reply_of=lambda record: reply, receive=lambda reply, then, memo: None
     )

@@ -28,7 +28,9 @@ class Relaying(Relay):
             watch=lambda process_id: None,
             is_gone=lambda process_id: process_id in self.gone,
         )
-        payloads: Any = SimpleNamespace(plane=object(), borrows=None)
+        payloads: Any = SimpleNamespace(
+            plane=object(), borrows=None, pack=lambda data, *_: (data, 0)
+        )
         self.timers: list[Callable[[], None]] = []
         super().__init__(
             links,
@@ -45,7 +47,8 @@ class Relaying(Relay):
         number: int,
         payload: Any = b"",
         flags: int = 0,
-        unsent: Any = None,
+        *,
+        gather: bool = False,
     ) -> None:
         self.posted.append((target, kind, number, flags))
 
@@ -66,7 +69,7 @@ class Relaying(Relay):
 
 def record(sender: int, kind: int, number: int, numbers: tuple[int, ...]) -> Record:
     body = bodies.pack_numbers(*numbers)
-    return Record(sender, 0, kind, 0, 0, number, 0.0, b"", (), body, {})
+    return Record(sender, kind, 0, 0, number, 0.0, b"", (), body, {})
 
 
 def reply() -> Reply:

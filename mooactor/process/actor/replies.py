@@ -51,7 +51,6 @@ from mooactor.process.calls import context
 from mooactor.process.deaths import StartedCalls
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
-from mooactor.process.objects.holds import NOTHING, Unsent
 from mooactor.process.objects.table import Stored
 from mooactor.process.protocol import Life, Snapshot
 
@@ -63,12 +62,11 @@ _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
 
 class Encoded(NamedTuple):
     """A result as it is sent: the payload, its flags, and what both are made of, which
-    a third process may get, too; and what it lends."""
+    a third process may get, too."""
 
     payload: bytes
     flags: int
     parts: tuple[bytes, codec.Buffers, Borrowing] | Stored | None
-    unsent: Unsent = NOTHING
 
 
 class Replies(abc.ABC):
@@ -101,19 +99,21 @@ class Replies(abc.ABC):
         if self._snapshot_every:
             problem = self._snapshot(job)
             if problem is not None:
-                if encoded is not None:
-                    encoded.unsent.take_back()
+                self._not_sent(encoded)
                 self.reply_error(job, problem)
                 return
         late = job.deadline is not None and perf_counter() > job.deadline
         if late and not job.flags & envelope.ONE_WAY:
-            if encoded is not None:
-                encoded.unsent.take_back()
+            self._not_sent(encoded)
             self.reply_error(job, self._late(job))
             return
         encoded = encoded or self.encoded(job, value)
         if encoded is not None:
             self._finish(job, encoded.payload, encoded.flags, encoded.parts)
+
+    def _not_sent(self, encoded: Encoded | None) -> None:
+        if encoded is not None:
+            self.parts.payloads.take_back(encoded.payload, encoded.flags)
 
     def _late(self, job: Job) -> errors.CallTimeout:
         """In place of a result that is not in time, perhaps what a method returned that
@@ -179,7 +179,7 @@ class Replies(abc.ABC):
         later."""
         if value is None or job.flags & envelope.ONE_WAY:
             return Encoded(b"", envelope.EMPTY, None)
-        parts, unsent = self.parts, Unsent()
+        parts = self.parts
         alone = (job.sender, job.call_id) not in self._forwards
         try:
             borrowing = Borrowing(parts.borrows, job.sender, alone=alone)
@@ -190,14 +190,10 @@ class Replies(abc.ABC):
                 data, buffers = borrowing.note(codec.encode, value)
             if stays:
                 kept, payload, flags = parts.results.store(
-                    data, buffers, borrowing, job.sender, unsent
+                    data, buffers, borrowing, job.sender
                 )
-                return Encoded(payload, flags, kept, unsent)
-            payload, flags = data, 0
-            if buffers:
-                payload = parts.payloads.attach(data, buffers, job.sender)
-                unsent.append((parts.payloads.take_back, payload))
-                flags = envelope.ATTACHED
+                return Encoded(payload, flags, kept)
+            payload, flags = parts.payloads.pack(data, buffers, borrowing, job.sender)
         except errors.MooError as error:
             error.delivered = True  # it was only the result that could not be sent
             self.reply_error(job, error)
@@ -205,8 +201,7 @@ class Replies(abc.ABC):
         except BaseException as error:
             self.reply_error(job, self._unpicklable(job, "result", value, error))
             return None
-        payload, flags = borrowing.issue(job.sender, payload, flags, unsent)
-        return Encoded(payload, flags, (data, buffers, borrowing), unsent)
+        return Encoded(payload, flags, (data, buffers, borrowing))
 
     def _unpicklable(
         self, job: Job, what: str, value: Any, error: BaseException
@@ -264,23 +259,21 @@ class Replies(abc.ABC):
 
     def _forward(self, pair: bytes, flags: int, encoded: Any) -> None:
         """Send a result to a third process, too, with memory leases of its own."""
-        target, token = bodies.pair(pair)
-        keep = flags & (envelope.ATTACHED | envelope.ERROR)
+        target, token = bodies.numbers(pair, 2)
         if flags & envelope.EMPTY:
             self.parts.sender.post(target, envelope.VALUE, token, codec.encode(None)[0])
             return
         if isinstance(encoded, Stored):
             self.parts.handovers.send_stored(encoded, target, token)
             return
-        payload, buffers, borrowing = encoded
+        data, buffers, borrowing = encoded
         try:
-            if buffers:
-                payload = self.parts.payloads.attach(payload, buffers, target)
+            payload, more = self.parts.payloads.pack(data, buffers, borrowing, target)
         except Exception as error:
             self.parts.handovers.send_error(target, token, error)
             return
-        payload, keep = borrowing.issue(target, payload, keep)
-        self.parts.sender.post(target, envelope.VALUE, token, payload, keep)
+        more |= flags & envelope.ERROR
+        self.parts.sender.post(target, envelope.VALUE, token, payload, more)
 
     def send_reply(self, process_id: int, record: bytes) -> None:
         """Hand a reply to the messenger, now or with others."""
@@ -295,18 +288,16 @@ class Replies(abc.ABC):
           TypeError: it cannot be pickled.
           MooError: its large parts cannot be sent.
         """
-        flags = envelope.STREAM
+        pack = self.parts.payloads.pack
         try:
             borrowing = Borrowing(self.parts.borrows, job.sender)
             data, buffers = borrowing.note(codec.encode, item)
-            if buffers:
-                data = self.parts.payloads.attach(data, buffers, job.sender)
-                flags |= envelope.ATTACHED
+            data, flags = pack(data, buffers, borrowing, job.sender)
         except errors.MooError:
             raise
         except BaseException as error:
             raise self._unpicklable(job, "item", item, error) from error
-        data, flags = borrowing.issue(job.sender, data, flags)
+        flags |= envelope.STREAM
         head = envelope.pack_head(
             envelope.REPLY, flags, 0, 0, len(data), job.call_id, 0.0
         )

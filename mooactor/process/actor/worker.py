@@ -258,7 +258,7 @@ class Worker(Replies):
     def will_forward(self, token: int) -> bool:
         """Whether a result will be sent as that token, too."""
         noted = [pair for pairs in list(self._forwards.values()) for pair in pairs]
-        return any(bodies.pair(pair)[1] == token for pair in noted)
+        return any(bodies.numbers(pair, 2)[1] == token for pair in noted)
 
     def _take_back(self, key: tuple[int, int], pair: bytes) -> bool:
         """The call ended while that was noted, or is just being begun. False: its end

@@ -98,8 +98,9 @@ class Audit:
             if hold.owner == self._me:
                 self._table.enter(number, hold.number, holder, holder)
             else:
-                payload = bodies.pack_pair(holder, hold.number)
-                self._sender.queue(hold.owner, envelope.BORROW, number, payload)
+                payload = bodies.pack_numbers(holder, hold.number)
+                kind = envelope.BORROW
+                self._sender.post(hold.owner, kind, number, payload, gather=True)
 
     def on_audit(self, record: envelope.Record) -> None:
         """An owner asks. In the poller's thread."""
@@ -118,7 +119,8 @@ class Audit:
                 self._table.release(object_id, number)
             else:
                 payload = bodies.pack_numbers(number)
-                self._sender.queue(owner, envelope.RELEASE, object_id, payload)
+                kind = envelope.RELEASE
+                self._sender.post(owner, kind, object_id, payload, gather=True)
 
     # -- as the owner ------------------------------------------------------
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mooactor.control import bodies, envelope, script
 from mooactor.control.sender import Sender
-from mooactor.process.objects.holds import Hold, Unsent, claiming
+from mooactor.process.objects.holds import Hold, claiming
 from mooactor.tensors import codec
 
 if TYPE_CHECKING:
@@ -42,14 +42,11 @@ class Borrows:
         table: ObjectTable,
         audit: Audit,
         sender: Sender,
-        arm: Callable[[], None],
     ) -> None:
-        """`arm`: have the sender flushed soon."""
         self.process_id = process_id
         self._table = table
         self._audit = audit
         self._sender = sender
-        self._arm = arm
         self._numbers = itertools.count(secrets.randbits(63))
 
     @property
@@ -68,9 +65,9 @@ class Borrows:
         `future` has the value if it is a result of this process."""
         if hold.owner == self.process_id:
             self._table.lend(hold.object_id, borrower, number, future)
-            self._arm()
+            self._sender.arm()
         else:
-            payload = bodies.pack_pair(borrower, number)
+            payload = bodies.pack_numbers(borrower, number)
             self._sender.post(hold.owner, envelope.BORROW, hold.object_id, payload)
 
     def lend_here(self, owner: int, object_id: int) -> Hold:
@@ -85,11 +82,8 @@ class Borrows:
         """A hold of this process has arrived."""
         self._audit.note(hold)
 
-    def give_back(self, hold: Hold, number: int) -> None:
+    def give_back(self, owner: int, object_id: int, number: int) -> None:
         """Tell the owner that the hold of that number has ended, or was never given."""
-        self._release(hold.owner, hold.object_id, number)
-
-    def _release(self, owner: int, object_id: int, number: int) -> None:
         if owner == self.process_id:
             self._table.release(object_id, number)
         else:
@@ -100,12 +94,13 @@ class Borrows:
         """Give back a hold of this process with the next record for the owner, or
         soon."""
         payload = bodies.pack_numbers(hold.number)
-        self._sender.queue(hold.owner, envelope.RELEASE, hold.object_id, payload)
+        release = envelope.RELEASE
+        self._sender.post(hold.owner, release, hold.object_id, payload, gather=True)
 
     def give_back_later(self, hold: Hold) -> None:
         """Give back a hold of this process. For finalizers: no lock."""
         self._sender.later(
-            partial(self._release, hold.owner, hold.object_id, hold.number)
+            partial(self.give_back, hold.owner, hold.object_id, hold.number)
         )
 
 
@@ -173,22 +168,18 @@ class Borrowing:
             self._met.update(others._met)
         return self
 
-    def issue(
-        self, borrower: int, payload: bytes, flags: int, unsent: Unsent | None = None
-    ) -> tuple[bytes, int]:
+    def issue(self, borrower: int, payload: bytes, flags: int) -> tuple[bytes, int]:
         """Lend to `borrower`; the payload, its borrows in front, and its flags."""
         if self._met is None:
             return payload, flags
-        number = self.lend_to(borrower, unsent)
+        number = self.lend_to(borrower)
         borrows = bodies.pack_borrows(self._borrows.process_id, number, self._met)
         return borrows + payload, flags | envelope.BORROWS
 
-    def lend_to(self, borrower: int, unsent: Unsent | None = None) -> int:
+    def lend_to(self, borrower: int) -> int:
         """Lend to `borrower`; returns the number of the holds."""
         borrows, met = self._borrows, self._met or {}
         number = borrows.new_number()
-        if unsent is not None:
-            unsent.append((self.recall, number))
         for hold, future in met.values():
             borrows.lend(hold, borrower, number, future)
         return number
@@ -199,8 +190,8 @@ class Borrowing:
 
     def recall(self, number: int) -> None:
         """The reverse of `lend_to`, for a borrower that never gives back itself."""
-        for hold, _ in (self._met or {}).values():
-            self._borrows.give_back(hold, number)
+        for owner, object_id in self._met or ():
+            self._borrows.give_back(owner, object_id, number)
 
 
 def borrowing_in_progress() -> Borrowing | None:

@@ -42,7 +42,7 @@ from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Reply
-from mooactor.process.objects.holds import Living, Unsent
+from mooactor.process.objects.holds import Living
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
 
@@ -105,18 +105,10 @@ class Broadcaster:
     #: Sends a target an error in place of a value; sets itself.
     failed: Callable[[int, int, BaseException], None]
 
-    def __init__(
-        self,
-        process_id: int,
-        payloads: Payloads,
-        sender: Sender,
-        arm: Callable[[], None],
-    ) -> None:
-        """`arm`: have the inbox read soon, even if no thread waits."""
+    def __init__(self, process_id: int, payloads: Payloads, sender: Sender) -> None:
         self._me = process_id
         self._payloads = payloads
         self._sender = sender
-        self._arm = arm
         self._hosts: dict[int, bytes] = {}
         self._trees = Living[BroadcastTree]()
         self._numbers = itertools.count(1)
@@ -192,7 +184,7 @@ class Broadcaster:
         payload = bodies.pack_numbers(source, tree.number)
         flags = envelope.KEEP if holds else 0
         self._waiting[token] = (stored, target, source)
-        self._arm()
+        self._sender.arm()
         if not self._sender.post(target, envelope.REDIRECT, token, payload, flags):
             self._waiting.pop(token, None)
 
@@ -216,19 +208,14 @@ class Broadcaster:
     def _send(
         self, stored: Stored, target: int, token: int, tree: BroadcastTree | None
     ) -> None:
-        unsent = Unsent()
-        try:
-            payload, flags = stored.payload_for(target, unsent)
-            flags |= stored.flags
-            post = self._sender.post
-            if tree is not None:
-                payload = bodies.pack_numbers(tree.number) + payload
-                flags |= envelope.KEEP
-            elif stored.alone:
-                post = self._sender.queue  # its call comes next
-            post(target, envelope.VALUE, token, payload, flags, unsent)
-        finally:
-            unsent.take_back()
+        payload, flags = stored.payload_for(target)
+        flags |= stored.flags
+        if tree is not None:
+            payload = bodies.pack_numbers(tree.number) + payload
+            flags |= envelope.KEEP
+        gather = stored.alone and tree is None  # its call comes next
+        kind = envelope.VALUE
+        self._sender.post(target, kind, token, payload, flags, gather=gather)
 
     def on_taken(self, record: envelope.Record) -> None:
         """It has come from its holder."""
@@ -305,10 +292,6 @@ class Asked:
         self.key = key
         self.heard = False  # lately: it will have the value
         self.answered = False  # the value is under way from there
-
-    @property
-    def owner(self) -> int:
-        return self.key.owner
 
 
 class Kept:
@@ -411,7 +394,7 @@ class Relay:
         twice: what is cut short is done again."""
         asked = self._asked.get(token)
         if asked is not None:
-            self._sender.post(asked.owner, envelope.TAKEN, token)
+            self._sender.post(asked.key.owner, envelope.TAKEN, token)
             self._asks_no_more(token, asked)
 
     def _asks_no_more(self, token: int, asked: Asked) -> None:
@@ -455,7 +438,7 @@ class Relay:
         """A holder did not give it."""
         asked = self._asked.get(token)
         if asked is not None:
-            self._post_retry(asked.owner, token, asked.holder)
+            self._post_retry(asked.key.owner, token, asked.holder)
             self._asks_no_more(token, asked)
 
     def _post_retry(self, owner: int, token: int, holder: int) -> None:
@@ -558,15 +541,11 @@ class Relay:
                 kept.asks.remove(ask)
 
     def _hand_on(self, stored: Stored, target: int, token: int) -> None:
-        unsent = Unsent()
         try:
-            payload, flags = stored.payload_for(target, unsent)
-            kind = envelope.VALUE
-            self._sender.post(target, kind, token, payload, flags, unsent)
+            payload, flags = stored.payload_for(target)
+            self._sender.post(target, envelope.VALUE, token, payload, flags)
         except errors.MooError:
             self._refuse(target, token)  # its owner will see
-        finally:
-            unsent.take_back()
 
     def _refuse(
         self, target: int, token: int, error: BaseException | None = None

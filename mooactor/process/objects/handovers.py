@@ -47,7 +47,7 @@ from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import ERROR, Future
-from mooactor.process.objects.holds import Hold, Unsent
+from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import ObjectTable, Stored
 
@@ -150,14 +150,14 @@ class Handovers:
         producer = link.process_id
         self._links.peer_of(link).flush()  # the call itself comes first
         self._owe(ref, target, token)
-        pair = bodies.pack_pair(target, token)
+        pair = bodies.pack_numbers(target, token)
         self._sender.post(producer, envelope.FORWARD, ref.call_id, pair)
         return producer
 
-    def take_back(self, tokens: Iterable[int]) -> None:
-        """The call with these is not made. Its callee drops values that were sent, see
-        `values.Unclaimed`."""
-        for token in tokens:
+    def take_back(self, tokens: Iterable[tuple[int, int]]) -> None:
+        """The call with these tokens is not made. Its callee drops values that were
+        sent, see `values.Unclaimed`."""
+        for token, _ in tokens:
             self._owed.pop(token, None)
             self._fetches.pop(token, None)
 
@@ -275,47 +275,23 @@ class Handovers:
         return self._me
 
     def _send_value(self, ref: Future, target: int, token: int) -> None:
-        unsent = Unsent()
         try:
-            flags = 0
-            try:
-                borrowing = Borrowing(self._payloads.borrows, target)
-                payload, buffers = borrowing.note(codec.encode, ref.unwrap())
-                if buffers:
-                    payload = self._payloads.attach(payload, buffers, target)
-                    unsent.append((self._payloads.take_back, payload))
-                    flags = envelope.ATTACHED
-            except BaseException as error:
-                if was_interrupted(error):
-                    raise  # if it was a listener, it is called again
-                self.send_error(target, token, error)
-                return
-            self._post_value(target, token, payload, flags, borrowing, unsent)
-        finally:
-            unsent.take_back()
+            borrowing = Borrowing(self._payloads.borrows, target)
+            data, buffers = borrowing.note(codec.encode, ref.unwrap())
+            payload, flags = self._payloads.pack(data, buffers, borrowing, target)
+        except BaseException as error:
+            if was_interrupted(error):
+                raise  # if it was a listener, it is called again
+            self.send_error(target, token, error)
+            return
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
 
     def send_error(self, target: int, token: int, error: BaseException) -> None:
         """Send an error in place of a value."""
-        borrowing, unsent = Borrowing(self._payloads.borrows, target), Unsent()
-        payload = borrowing.note(codec.encode_error, error, f"process {os.getpid()}")
-        try:
-            flags = envelope.ERROR
-            self._post_value(target, token, payload, flags, borrowing, unsent)
-        finally:
-            unsent.take_back()
-
-    def _post_value(
-        self,
-        target: int,
-        token: int,
-        payload: bytes,
-        flags: int,
-        borrowing: Borrowing,
-        unsent: Unsent,
-    ) -> None:
-        payload, flags = borrowing.issue(target, payload, flags, unsent)
-        kind = envelope.VALUE
-        self._sender.post(target, kind, token, payload, flags, unsent)
+        borrowing = Borrowing(self._payloads.borrows, target)
+        data = borrowing.note(codec.encode_error, error, f"process {os.getpid()}")
+        payload, flags = borrowing.issue(target, data, envelope.ERROR)
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
 
     def _send_gone(self, target: int, token: int) -> None:
         self._sender.post(target, envelope.VALUE, token, b"", envelope.GONE)
@@ -325,7 +301,7 @@ class Handovers:
     def on_forward(self, record: envelope.Record) -> None:
         """From a caller: forward a result. From a producer: it will."""
         sender, call_id, pair = record.sender, record.call_id, bytes(record.payload)
-        _, token = bodies.pair(pair)
+        _, token = bodies.numbers(pair, 2)
         if record.flags & envelope.PROMISED:
             owed = self._owed.get(token)
             if owed is not None:

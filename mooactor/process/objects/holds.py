@@ -163,24 +163,3 @@ class Living(Generic[T]):
 def _forget(refs: _Refs[T], number: int, ref: weakref.ref[T]) -> None:
     if refs.get(number) is ref:
         del refs[number]
-
-
-class Unsent(list[tuple[Any, ...]]):
-    """Loans of a record that is not sent yet: the memory attached to it, the Refs in
-    its pickle, and the values that follow it. Of each step so far it has the function
-    that undoes it, and its arguments.
-
-    Invariant: **nothing is taken back that was sent, and all else is**, unless a signal
-    handler raises. The sender empties the list right before it sends. If a handler
-    raises between the two, the loans end with this process, or with their receiver.
-    """
-
-    def take_back(self) -> None:
-        """Undo them: the record is not sent."""
-        while self:
-            undo, *args = self.pop()
-            undo(*args)
-
-
-#: Of a record that lends nothing.
-NOTHING = Unsent()

@@ -49,24 +49,6 @@ class Lane:
 class Transfer:
     """The data of one record. `error` is its failure, once it is `done`."""
 
-    __slots__ = (
-        "reply",
-        "then",
-        "lane",
-        "cost",
-        "owners",
-        "arrived",
-        "begun",
-        "descriptors",
-        "fetches",
-        "tags",
-        "until",
-        "failure",
-        "done",
-        "told",
-        "error",
-    )
-
     def __init__(self, reply: Reply, then: Callable[[], None], lane: Lane) -> None:
         self.reply = reply
         self.then = then
@@ -516,10 +498,7 @@ def _nothing() -> None:
 
 
 def first_of(queue: deque[T]) -> T | None:
-    try:
-        return queue[0]
-    except IndexError:
-        return None
+    return queue[0] if queue else None  # with no call in between
 
 
 def take_out(queue: deque[T], entry: T) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from mooactor.control import bodies, codec, envelope
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
-from mooactor.process.objects.borrow import Borrows
+from mooactor.process.objects.borrow import Borrowing, Borrows
 from mooactor.process.objects.future import (
     AttachedReply,
     FailedReply,
@@ -33,18 +33,15 @@ class Payloads:
         sender: Sender,
         borrows: Borrows,
         inbound: InboundTransfers | None,
-        arm: Callable[[], None],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`inbound`: None if all is on this host. `arm`: have it looked at soon.
-        `later`: call in so many seconds."""
+        """`inbound`: None if all is on this host. `later`: call in so many seconds."""
         self.plane = plane
         self.borrows = borrows
         self.inbound = inbound
         self.lent = None if inbound is None else Lent(plane, links, later)
         self._links = links
         self._sender = sender
-        self._arm = arm
         self._granted: set[tuple[int, int]] = set()  # (owner, receiver) that it knows
 
     # -- out ---------------------------------------------------------------
@@ -80,9 +77,33 @@ class Payloads:
             self.plane.take_back(descriptors)
             raise
 
-    def take_back(self, attached: bytes) -> None:
-        """End the leases of what `attach` has returned, and was not sent."""
-        self.plane.take_back(bodies.split_attached(attached)[0])
+    def pack(
+        self,
+        data: bytes,
+        buffers: Sequence[Any],
+        borrowing: Borrowing | None,
+        process_id: int,
+        *,
+        wait: bool = False,
+    ) -> tuple[bytes, int]:
+        """A value for one process, to be sent: its large buffers attached, as `attach`
+        does, and the Refs in it lent. Returns the payload and its flags."""
+        flags = 0
+        if buffers:
+            data = self.attach(data, buffers, process_id, wait=wait)
+            flags = envelope.ATTACHED
+        if borrowing is None:
+            return data, flags
+        return borrowing.issue(process_id, data, flags)
+
+    def take_back(self, payload: bytes | memoryview, flags: int) -> None:
+        """The reverse of `pack`, of what is not sent after all."""
+        if flags & envelope.BORROWS:
+            _, number, lent, payload = bodies.split_borrows(payload)
+            for owner, object_id in lent:
+                self.borrows.give_back(owner, object_id, number)
+        if flags & envelope.ATTACHED:
+            self.plane.take_back(bodies.split_attached(payload)[0])
 
     def connection_broke(self, process_id: int, *, stood: bool) -> None:
         """Ours to that process; see `Lent.connection_broke`."""
@@ -173,20 +194,20 @@ class Payloads:
         if self.inbound is None or not (begun or reply.is_remote()):
             return None
         transfer = self.inbound.begin(reply, then, argument=argument, memo=memo)
-        self._arm()
+        self._sender.arm()
         return transfer
 
     def soon(self, action: Callable[[], None]) -> None:
         """Call `action` in a moment, when news of a death would have arrived."""
         assert self.inbound is not None
         self.inbound.soon(action)
-        self._arm()
+        self._sender.arm()
 
     def cancel(self, transfer: Transfer | None) -> None:
         """The data is not wanted any more, or was used."""
         if transfer is not None and self.inbound is not None:
             self.inbound.cancel(transfer)
-            self._arm()
+            self._sender.arm()
 
     def close(self) -> None:
         """Let go of the plane."""
@@ -228,7 +249,7 @@ class Lent:
 
     def note(self, descriptors: Iterable[bytes], receiver: int) -> None:
         """They are about to be sent."""
-        if self._links.is_on_this_host(receiver):
+        if self._links.messenger.is_on_this_host(receiver):
             return
         noted = self._of.get(receiver)
         if noted is None:

@@ -28,7 +28,7 @@ from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import Arrival, Future, Reply, taken_over
-from mooactor.process.objects.holds import Hold, Living, Unsent
+from mooactor.process.objects.holds import Hold, Living
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import LARGE, ObjectTable, Stored, size_of
 
@@ -218,7 +218,6 @@ class Results:
         buffers: codec.Buffers,
         borrowing: Borrowing,
         receiver: int,
-        unsent: Unsent,
     ) -> tuple[Stored, bytes, int]:
         """Keep a result for its caller: the value, and the payload and the flags of the
         REPLY.
@@ -228,11 +227,7 @@ class Results:
         """
         stored = Stored(self.payloads, data, buffers, borrowing, of_call=True)
         home = self._table.own(stored, self.payloads.borrows)
-        try:
-            payload, flags = stored.payload_for(receiver, unsent, home)
-        except BaseException:
-            unsent.take_back()
-            raise
+        payload, flags = stored.payload_for(receiver, home)
         return stored, payload, flags | envelope.STAYS
 
     # -- the end of a producer ---------------------------------------------

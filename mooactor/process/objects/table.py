@@ -43,7 +43,7 @@ from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
 from mooactor.process.objects.borrow import Borrowing, Borrows
 from mooactor.process.objects.future import AttachedReply, Future
-from mooactor.process.objects.holds import Hold, Unsent
+from mooactor.process.objects.holds import Hold
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
@@ -114,24 +114,17 @@ class Stored:
         return sum(map(len, self._buffers)) >= LARGE
 
     def payload_for(
-        self, process_id: int, unsent: Unsent, home: Hold | None = None
+        self, process_id: int, home: Hold | None = None
     ) -> tuple[bytes, int]:
         """(payload, flags) for one receiver, to be sent. Waits for no contact. `home`:
         a hold of this value, which is lent as well, before those of its Refs."""
         # Read before the plane: another thread that closes it meanwhile harms nothing.
         buffers = self._buffers
         self._open_plane()
-        payload, flags = self._data, 0
-        if buffers:
-            payload = self._payloads.attach(payload, buffers, process_id)
-            unsent.append((self._payloads.take_back, payload))
-            flags = envelope.ATTACHED
         borrowing = self._borrowing
         if home is not None:
             borrowing = Borrowing(self._payloads.borrows).of(home, borrowing)
-        if borrowing is None:
-            return payload, flags
-        return borrowing.issue(process_id, payload, flags, unsent)
+        return self._payloads.pack(self._data, buffers, borrowing, process_id)
 
     def _open_plane(self) -> DataPlane:
         if self._plane is None:
@@ -230,7 +223,7 @@ class ObjectTable:
 
     def on_borrow(self, record: envelope.Record) -> None:
         """A value of ours was lent by another process, or is held there, it says."""
-        holder, number = bodies.pair(record.payload)
+        holder, number = bodies.numbers(record.payload, 2)
         object_id, lender = record.call_id, record.sender
         self.enter(object_id, number, holder, lender)
         self._look_after(holder)

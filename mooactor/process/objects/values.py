@@ -199,7 +199,9 @@ class Values:
         future = self._expected.get(token)
         if future is None or not self._is_away(token):
             return
-        cause = future.cause or _not_sent()
+        cause = future.cause or errors.ActorUnavailable(
+            "the process that should have sent this value does not have it any more"
+        )
         if process_id == future.asked == future.call[0]:
             future.set_error(cause)
         elif process_id in (future.asked, future.producer):
@@ -248,7 +250,13 @@ class Values:
         for token, future in list(self._expected.items()):
             its, call_id = future.call
             if its == caller and call_id < mark and self._is_away(token):
-                future.set_error(_cut_off_from_caller())
+                future.set_error(
+                    errors.ActorUnavailable(
+                        "a value among its arguments may be lost: the connection to "
+                        "its caller broke, or that is dead; call again",
+                        delivered=False,
+                    )
+                )
 
     def _is_away(self, token: int) -> bool:
         """Whether nothing of it has come, not even the record."""
@@ -453,20 +461,6 @@ class Values:
         for future in list(self._expected.values()):
             future.set_error(error())
         self._expected.clear()
-
-
-def _not_sent() -> errors.MooError:
-    return errors.ActorUnavailable(
-        "the process that should have sent this value does not have it any more"
-    )
-
-
-def _cut_off_from_caller() -> errors.MooError:
-    return errors.ActorUnavailable(
-        "a value among its arguments may be lost: the connection to its caller broke, "
-        "or that is dead; call again",
-        delivered=False,
-    )
 
 
 #: The time that a value waits for its call.

@@ -562,8 +562,9 @@ moo_err moo_group_join(int fd, int bell, uint64_t process_id,
 
 /* Wait until this member is admitted and the group has min_size members.
  * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. MOO_EINVAL:
- * the members have another min_size. MOO_EMISMATCH: they have another `finishes`, or
- * `backend`. * MOO_ENOMEM: they are MOO_GROUP_MAX, or on MOO_GROUP_HOSTS_MAX other hosts. */
+ * the members have another min_size. MOO_EMISMATCH: they have another `finishes`,
+ * or `backend`. MOO_ENOMEM: they are MOO_GROUP_MAX, or on MOO_GROUP_HOSTS_MAX
+ * other hosts. */
 moo_err moo_group_ready(moo_group *group, double seconds);
 
 /* Queue a call: `parts` operations, at least one, for as many types of

@@ -35,7 +35,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -235,7 +235,7 @@ def after_import(name: str, action: Action) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Has others find the modules, and acts when their loaders have run them."""
+    """Has others find the modules, and puts a loader of its own around theirs."""
 
     def __init__(self) -> None:
         self.actions: dict[str, Action] = {}
@@ -248,21 +248,15 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if name not in self.actions:
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and spec.loader is not None:
-            self._follow(spec.loader)
-        return spec
-
-    def _follow(self, loader: Any) -> None:
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            self.imported(module)
-
-        loader.exec_module = exec_module
+        for finder in sys.meta_path:
+            if finder is self:
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
 
     def imported(self, module: ModuleType) -> None:
         action = self.actions.pop(module.__name__, None)
@@ -270,6 +264,28 @@ class _Finder(MetaPathFinder):
             sys.meta_path.remove(self)
         if action is not None:
             action(module)
+
+
+class _Loader(Loader):
+    """Another loader, and then the action."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The module, and all that inspect it, must see its own loader.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _finder.imported(module)
 
 
 _finder = _Finder()

@@ -138,8 +138,8 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-#: `poller` and `plane` refuse by themselves, and `server` ends the child.
-_NOT_REPLACED = ("poller", "plane", "server")
+#: The first refuses by itself, and the second ends the child.
+_NOT_REPLACED = ("poller", "server")
 _OF_THE_RUNTIME = ("mooactor.control.", "mooactor.process.")
 
 

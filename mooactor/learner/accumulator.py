@@ -266,12 +266,7 @@ class Accumulator:
     def _drive(self, steps: _Round) -> None:
         work = _advance(steps)
         while work is not None:
-            try:
-                work.wait()
-            except (PeerLost, TakenOut) as error:
-                work = _advance(steps, error)
-            else:
-                work = _advance(steps)
+            work = _after(steps, work)
 
     async def __aiter__(self) -> AsyncIterator[Step]:
         while True:
@@ -305,12 +300,7 @@ class Accumulator:
                 self._running = steps, work
                 return None
             self._running = None
-            try:
-                work.wait()
-            except (PeerLost, TakenOut) as error:
-                work = _advance(steps, error)
-            else:
-                work = _advance(steps)
+            work = _after(steps, work)
         self._running = None
         return Step(self)
 
@@ -689,6 +679,17 @@ def _hash_of(tensor: Tensor) -> int:
     data: Any = flat.view(torch.uint8).numpy()
     digest = hashlib.blake2b(data, digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
+
+
+def _after(
+    steps: _Round, work: Work[Any] | _Arrival | _Return
+) -> Work[Any] | _Arrival | _Return | None:
+    """Wait for that one; the next one to wait for, as `_advance` says."""
+    try:
+        work.wait()
+    except (PeerLost, TakenOut) as error:
+        return _advance(steps, error)
+    return _advance(steps)
 
 
 def _advance(

@@ -146,8 +146,7 @@ class Adding(_Loop):
                 self._reduce(op, size)
             elif kind == "two" and self.options["min_size"] < 2:
                 # In the other group the second one could wait for a newcomer.
-                for end in [self._begin_reduce(op, size), self._begin_reduce(op, 1)]:
-                    end()
+                self._two(op, size)
             elif kind == "broadcast":
                 value = np.full(size, token := self.token())
                 self._end("broadcast", token, self.group.broadcast, value, root=root)()
@@ -159,6 +158,15 @@ class Adding(_Loop):
 
     def _reduce(self, op: str, size: int) -> list[int]:
         return self._begin_reduce(op, size)()
+
+    def _two(self, op: str, size: int) -> None:
+        """Two operations at once. Each is waited for, whatever becomes of the other."""
+        first = self._begin_reduce(op, size)
+        with contextlib.ExitStack() as afterwards:
+            try:
+                afterwards.callback(self._begin_reduce(op, 1))
+            finally:
+                first()
 
     def _begin_reduce(self, op: str, size: int) -> Any:
         token = self.token() * (12 if op == "mean" else 1)  # the mean is exact

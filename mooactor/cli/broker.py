@@ -10,9 +10,8 @@ from functools import partial
 
 from mooactor.cli.command import Failure
 from mooactor.cli.serving import Serving, about
-from mooactor.cluster.broker import MOST_BYTES, Broker, Standby
+from mooactor.cluster.broker import Broker, Standby, listening
 from mooactor.control import secret
-from mooactor.control.addresses import own
 from mooactor.control.node import Node
 from mooactor.host import addresses
 from mooactor.host.addresses import Address
@@ -30,16 +29,7 @@ def run(options: argparse.Namespace) -> int:
     files.raise_limit()  # each member has a connection
     serving = Serving("mooactor broker")
     try:
-        node = Node(
-            key.secret,
-            bind=bind,
-            port=port,
-            ports=options.ports,
-            advertise=own() if bind in ("0.0.0.0", "::") else None,
-            beat_s=0,
-            late_acks=True,
-            most_bytes=MOST_BYTES,
-        )
+        node = listening(key.secret, bind, port, options.ports)
         try:
             _serve(serving, node, key, first)
         finally:

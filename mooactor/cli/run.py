@@ -56,8 +56,8 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         **plan.settings(os.environ),
         **plan.named(options.env, os.environ),
     }
-    source, more = str(_SOURCE), variables.get("PYTHONPATH", "")
-    if path := plan.python_path(source, python, more):
+    given = variables.get("PYTHONPATH", "")
+    if path := plan.python_path(str(_SOURCE), python, given):
         variables["PYTHONPATH"] = path
     found = Plan(
         program=[*script, *options.arguments],
@@ -65,7 +65,6 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         key=key.hex(),
         cwd=options.cwd or os.getcwd(),
         python=python or sys.executable,
-        own_path=plan.python_path(source, None, more),
         variables=variables,
         offers=_offers(options),
         ports=options.ports,

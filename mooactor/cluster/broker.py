@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from mooactor.cluster import registry
 from mooactor.cluster.registry import Announcement, Registry
+from mooactor.control.addresses import own
 from mooactor.control.channel import Channel
 from mooactor.control.messages import Malformed, Message, readable
 from mooactor.control.node import Node
@@ -62,6 +63,26 @@ _CLIENT_SILENCE_S = 60.0  # its host has vanished: it has never left
 _REPORTED = 100
 _LARGE = 64  # members; from here on each is told when their number has doubled
 _COMPARED = 64  # members whose versions a new one's are compared with
+
+
+def listening(
+    key: bytes, bind: str, port: int | None, ports: Sequence[int] | None
+) -> Node:
+    """A node for a broker.
+
+    Raises:
+      MooError: it cannot listen there.
+    """
+    return Node(
+        key,
+        bind=bind,
+        port=port,
+        ports=ports,
+        advertise=own() if bind in ("0.0.0.0", "::") else None,
+        beat_s=0,
+        late_acks=True,
+        most_bytes=MOST_BYTES,
+    )
 
 
 class Broker:

@@ -155,6 +155,12 @@ class EventLoop:
         self._node = node
         self.watch(node.fileno(), node.serve)
 
+    def leave_node(self) -> None:
+        """Serve none any more; to be called before it is closed."""
+        if self._node is not None:
+            self.unwatch(self._node.fileno())
+            self._node = None
+
     def report_on_sigusr1(
         self,
         name: str,

@@ -12,7 +12,6 @@ import pytest
 
 from tests.cluster.conftest import Launch
 from tests.cluster.launched import LEAVES, REPORT
-from tests.conftest import eventually
 
 DIES = """
 report(left=[child.pid, daemon("sleep", "600")])
@@ -89,22 +88,3 @@ def test_modules_beside_the_program_are_the_programs_alone(
     run = launch_here("--local-only", script=f"import {', '.join(modules)}")
     assert run.end() == 0, run.err
     assert run.out.splitlines() == [f"my {module}" for module in modules]
-
-
-@pytest.mark.slow
-def test_a_broker_that_is_killed_is_started_again_at_its_port(
-    launch_here: Launch,
-) -> None:
-    def broker() -> int | None:
-        found = (p for p in run.descendants() if " mooactor broker" in p.command())
-        return next((process.pid for process in found), None)
-
-    run = launch_here("--local-only", script=NOTICED)
-    assert run.says("up"), run.err
-    before = broker()
-    assert before is not None
-    os.kill(before, signal.SIGKILL)
-    assert eventually(lambda: broker() not in (None, before)), run.err
-    assert "the broker ended (killed by signal 9 (SIGKILL); " in run.err
-    run.signal(signal.SIGINT)
-    assert run.end() == 5, run.err

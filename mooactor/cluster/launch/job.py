@@ -194,7 +194,7 @@ def publish(path: str, key: str, brokers: list[str]) -> None:
 
 
 def read(path: str) -> tuple[str, list[str]] | None:
-    """What rank 0 has left there; None if there is nothing yet.
+    """The file of rank 0, as `publish` has left it; None if there is none yet.
 
     Raises:
       LaunchError: others than this user could have written it.

@@ -5,12 +5,11 @@ together.
 Order: the broker is up before the hosts start, and all hosts have joined before the
 program starts. The program's end, Ctrl-C, SIGTERM and SIGHUP end everything, within
 three seconds. SIGUSR1 and SIGUSR2 go to the program alone. A host that fails is named,
-and the run goes on without it. A broker that was killed is started again: its state is
-soft.
+and the run goes on without it. The broker is in this process.
 
 Each program runs under a `starter`, here or on another host, and `mooactor run` holds
 the starter's stdin: so nothing outlives a launcher that is killed. The output of
-brokers and hosts goes to stderr by whole lines, with their name in front; the user's
+the hosts goes to stderr by whole lines, with their name in front; the user's
 program has the launcher's own stdout and stderr. Nothing here blocks: a reader that has
 stopped holds up neither the launch nor its end.
 """
@@ -23,32 +22,29 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from mooactor.cluster.broker import Broker, listening
 from mooactor.cluster.launch import ssh, starter
-from mooactor.cluster.launch.plan import (
-    HERE,
-    LaunchError,
-    Plan,
-    Target,
-)
+from mooactor.cluster.launch.plan import LaunchError, Plan, Target
+from mooactor.control import addresses
+from mooactor.control.node import Node
+from mooactor.errors import MooError
 from mooactor.host.addresses import ports_text
 from mooactor.host.eventloop import EventLoop
+from mooactor.host.members import FAREWELL
 from mooactor.host.output import LineReader, Pipes, Terminal
 from mooactor.process import files
 
 if TYPE_CHECKING:
     from mooactor.cluster.launch.job import Job
 
-_BROKER_READY = r"mooactor broker at tcp://(?P<host>\S+):(?P<port>\d+)$"
-_HOST_READY = r"mooactor host (?P<name>.+) joined tcp://\S+$"
-_HAS_JOINED = re.compile(r"mooactor broker: host (?P<name>.+) has joined from ")
-_PATIENCE_S = 30.0  # with the broker
+_HOST_READY = re.compile(r"mooactor host (?P<name>.+) joined tcp://\S+$")
 
 
 class Launch:
@@ -61,16 +57,19 @@ class Launch:
     def __init__(self, plan: Plan, job: Job | None = None) -> None:
         self._plan, self._job = plan, job
         self._supervisor = Supervisor(plan.grace_s)
-        self._broker: Program | None = None
-        self._port = 0  # of the broker, once it was up
-        self._joined: set[str] = set()  # hosts, as the broker has said
+        self._node: Node | None = None  # of the broker, which this process has
+        self._told = Event()  # to end
+        self._port = 0  # of the broker, once it is up
         self._hosts: list[Program] = []  # those that have joined
 
     def run(self) -> int:
         """Run everything; the exit code is the program's, 2 if it never ran, and
         128 + N after signal N before that."""
         files.raise_limit()  # each host takes four
-        return self._supervisor.run(self._run)
+        try:
+            return self._supervisor.run(self._run)
+        finally:
+            self._end_broker()
 
     def _run(self) -> int:
         plan = self._plan
@@ -84,7 +83,7 @@ class Launch:
             address = plan.address
         elif others and len(others) < len(plan.targets):
             address = ssh.own_address(others[0])
-        self._start_broker(address, listen, port)
+        self._start_broker(listen, port)
         self._start_hosts(address)
         if self._job is not None:
             self._gather(self._job, address)
@@ -92,50 +91,45 @@ class Launch:
 
     # -- the broker ---------------------------------------------------------
 
-    def _start_broker(self, address: str, listen: str, port: int) -> None:
-        self._broker = broker = self._new_broker(address, listen, port)
-        self._supervisor.wait(lambda: broker.settled, _PATIENCE_S)
-        if broker.ready is None:
-            late = f"it was not ready in {_PATIENCE_S:.0f} s, so this machine may be "
-            why = f"{late}overloaded: try again" if broker.code is None else ""
-            raise LaunchError(f"the broker did not start: {why or broker.failure}")
-        self._port = int(broker.ready["port"])
-        self._supervisor.mind = lambda: self._mind(address, listen)
-
-    def _new_broker(self, address: str, listen: str, port: int) -> Program:
+    def _start_broker(self, listen: str, port: int) -> None:
         """Of port 0 it takes any, or any of --ports."""
-        plan = self._plan
-        words = plan.command("broker", "--listen", f"{listen}:{port}")
-        order = plan.order(words, address)
-        order |= {"cwd": "/"}
-        order["variables"] = {**plan.variables, "PYTHONPATH": plan.own_path}
-        return self._supervisor.start(
-            HERE,
-            sys.executable,
-            order,
-            label="broker",
-            ready=_BROKER_READY,
-            heard=self._hear,
-            is_last=True,
-        )
+        supervisor, key = self._supervisor, bytes.fromhex(self._plan.key)
+        try:
+            self._node = node = listening(key, listen, port, self._plan.ports)
+        except MooError as error:
+            raise LaunchError(f"the broker did not start: {error}") from None
+        self._port = addresses.parse(node.address)[1]
+        self._broker = Broker(node, supervisor.loop.later, self._log, self._told.set)
+        with contextlib.suppress(OSError):
+            node.tell_fingerprint(
+                lambda host, other: self._log(
+                    f"a program on {host} holds another key, {other}, and is not let in"
+                )
+            )
+        supervisor.loop.serve_node(node)
+        supervisor.mind = self._mind
 
-    def _hear(self, line: str) -> None:
-        if found := _HAS_JOINED.match(line):
-            self._joined.add(found["name"])
+    def _log(self, line: str) -> None:
+        self._supervisor.print(f"[broker] {line}".encode(errors="replace"))
 
-    def _mind(self, address: str, listen: str) -> None:
-        say, broker = self._supervisor.say, self._broker
+    def _end_broker(self) -> None:
+        self._supervisor.loop.leave_node()
+        if self._node is not None:
+            for channel in self._node.channels():
+                channel.close(FAREWELL)
+            self._node.close()
+            self._node = None
+
+    def _mind(self) -> None:
         for host in [host for host in self._hosts if host.code is not None]:
             self._hosts.remove(host)
-            say(f"host {host.target.name} has ended: {_end_of(host)}")
-        if broker is None or broker.code is None:
-            return
-        if broker.code and broker.ready:
-            say(f"the broker ended ({broker.failure}); another starts")
-            self._broker = self._new_broker(address, listen, self._port)
-        else:
-            say(f"the broker has ended ({_end_of(broker)}): no host joins any more")
-            self._broker = None
+            why = host.failure if host.code else "it was told to end"
+            self._supervisor.say(f"host {host.target.name} has ended: {why}")
+        if self._told.is_set() and self._node is not None:
+            self._end_broker()
+            self._supervisor.say(
+                "the broker has ended (it was told to end): no host joins any more"
+            )
 
     # -- the hosts ----------------------------------------------------------
 
@@ -178,13 +172,16 @@ class Launch:
         """
         plan = self._plan
         job.publish(plan.key, address, self._port)
-        wanted = plan.min_hosts or job.rank.hosts or 1
-        if not self._supervisor.wait(
-            lambda: len(self._joined) >= wanted, plan.patience_s
-        ):
+        wanted, members = plan.min_hosts or job.rank.hosts, self._broker.registry.latest
+
+        def joined() -> set[str]:
+            return {each.name for each in members() if each.kind == "host"}
+
+        enough = self._supervisor.wait(lambda: len(joined()) >= wanted, plan.patience_s)
+        if not enough:
             raise LaunchError(
-                f"{len(self._joined)} of {wanted} hosts have joined in "
-                f"{plan.patience_s:.0f} s ({', '.join(sorted(self._joined))}): look at "
+                f"{len(joined())} of {wanted} hosts have joined in "
+                f"{plan.patience_s:.0f} s ({', '.join(sorted(joined()))}): look at "
                 "the output of the others, or say --min-hosts N"
             )
 
@@ -231,9 +228,7 @@ def start_host(
     )
     if target is plan.targets[0]:
         order["script"] = plan.script  # better missed now than later
-    return supervisor.start(
-        target, plan.python, order, label=target.name, ready=_HOST_READY
-    )
+    return supervisor.start(target, plan.python, order, label=target.name)
 
 
 def why_not_joined(plan: Plan, program: Program) -> str:
@@ -252,10 +247,6 @@ def why_not_joined(plan: Plan, program: Program) -> str:
 def _as_seen(plan: Plan, target: Target, address: str) -> str | None:
     """The launching machine's address, as the target sees it; None: ssh says it."""
     return address if target.is_here else plan.address
-
-
-def _end_of(program: Program) -> str:
-    return program.failure if program.code else "it was told to end"
 
 
 # -- the programs, and the one loop that minds them --------------------------------
@@ -287,14 +278,11 @@ class Interrupted(Exception):
 class Program:
     """One that a `starter` runs: started at once, and minded by the loop.
 
-    Its output is read for the line that says that it is ready, and printed by lines.
-    The user's own has the launcher's outputs, and on this machine its stdin, too.
+    The output of a host is read for the line that says that it has joined, and printed
+    by lines. The program has the launcher's outputs, and on this machine its stdin.
 
     Args:
       label: stands before its lines; empty: it is the user's own.
-      ready: a pattern of the line by which it says that it is ready.
-      heard: is told of each line.
-      is_last: it ends after the others: they take leave of it.
 
     Raises:
       LaunchError: it cannot be started from here.
@@ -308,16 +296,12 @@ class Program:
         order: dict[str, Any],
         *,
         label: str = "",
-        ready: str = "$^",
-        heard: Callable[[str], None] = lambda line: None,
-        is_last: bool = False,
     ) -> None:
-        self.target, self.is_last = target, is_last
+        self.target = target
         self.code: int | None = None  # once it has ended and is read
         self.ready: re.Match[str] | None = None
         self._supervisor, self._loop = supervisor, supervisor.loop
-        self._label, self._ready, self._heard = label, re.compile(ready), heard
-        self._python = python
+        self._label, self._python = label, python
         is_users = not label and target.is_here
         #: The terminal sends Ctrl-C to the program itself.
         self.has_terminal = is_users and _in_foreground()
@@ -375,9 +359,8 @@ class Program:
 
     def _line(self, line: bytes) -> None:
         text = line.decode(errors="replace")
-        self._heard(text)
         # A shell's greeting before it may have no end of line.
-        if self.ready is None and (found := self._ready.search(text)):
+        if self.ready is None and (found := _HOST_READY.search(text)):
             self.ready, line = found, text[: found.start()].encode()
         if line and starter.FAILED.encode() not in line:
             self._supervisor.print(f"[{self._label}] ".encode() + line)
@@ -555,18 +538,16 @@ class Supervisor:
             self.loop.later(self._grace_s, partial(main.end, FORCE_S))
 
     def _end(self) -> None:
-        """End what still runs, those last that the others take leave of."""
+        """End what still runs."""
         self.mind = lambda: None
         end_by = time.monotonic() + _END_S
         if self._first_at is not None:
             graced = self._first_at + self._grace_s + _END_AFTER_GRACE_S
             end_by = min(end_by, graced)
         programs = [p for p in self._programs if p.code is None]
-        for part in ([p for p in programs if not p.is_last], programs):
-            latest = end_by - (0.0 if part is programs else FORCE_S)
-            for program in part:
-                program.end(max(0.1, end_by - time.monotonic() - FORCE_S))
-            self._let_end(part, latest)
+        for program in programs:
+            program.end(max(0.1, end_by - time.monotonic() - FORCE_S))
+        self._let_end(programs, end_by)
         for program in programs:
             program.kill()
         self._let_end(programs, time.monotonic() + _KILL_S)

@@ -189,7 +189,6 @@ class Plan:
       key: the cluster's key, 64 hexadecimal digits; another one in a job whose first
         process has made it.
       python: the interpreter on the hosts.
-      own_path: PYTHONPATH of the broker, which has this interpreter.
       variables: for the environment of the hosts and of the program.
       offers: options for every ``mooactor host``: ``--num-cpus 4``.
       address: where the hosts reach this machine; None: where ssh comes from.
@@ -203,7 +202,6 @@ class Plan:
     key: str
     cwd: str
     python: str = sys.executable
-    own_path: str = ""
     variables: dict[str, str] = field(default_factory=dict, repr=False)
     offers: list[str] = field(default_factory=list)
     ports: range | None = None
@@ -240,8 +238,8 @@ class Plan:
         }
 
     def command(self, *words: str) -> list[str]:
-        """``mooactor WORDS``, within the ports of the launch. What lies in the working
-        directory does not take the place of modules."""
+        """``mooactor WORDS``, within the ports of the launch. Files of the working
+        directory do not take the place of modules."""
         ports = [] if self.ports is None else ["--ports", ports_text(self.ports)]
         return ["-P", "-m", "mooactor", *words, *ports]
 

@@ -82,11 +82,6 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
             f"--min-hosts {found.min_hosts} is more than the {hosts}: name more hosts, "
             "or ask for fewer"
         )
-    if found.targets[0].is_here:  # its starter looks on another host
-        if not os.path.isdir(found.cwd):
-            raise LaunchError(f"there is no directory {found.cwd} here: check --cwd")
-        if found.script:
-            plan.check_script(found.script, found.cwd)
     return found
 
 
@@ -117,8 +112,12 @@ def slurm(options: argparse.Namespace) -> int:
     try:
         # The nodes share the working directory; that of --cwd may be theirs alone.
         cwd = options.cwd or os.getcwd()
-        if not options.module and (options.cwd is None or os.path.isdir(cwd)):
-            plan.check_script(options.script, cwd)
+        is_seen = not options.module and (options.cwd is None or os.path.isdir(cwd))
+        if is_seen and not os.path.isfile(os.path.join(cwd, options.script)):
+            raise LaunchError(
+                f"there is no script {options.script} in {cwd}: check its path, or "
+                "name its directory with --cwd"
+            )
         plan.named(options.env, os.environ)  # refused here, not in the job
         asked = {
             "job-name": options.job_name or _job_name(options.script),

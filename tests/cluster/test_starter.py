@@ -46,7 +46,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         here = Target("b", "localhost")
         plan = Plan(["-c", text], [here], "5a" * 32, str(tmp_path))
         plan.variables = {"PYTHONPATH": str(ROOT)}
-        order = plan.order([], "127.0.0.1", plan.program)
+        order = plan.order(here, (), plan.program) | {"script": None}
         order |= {"stdin": None, "foreground": False, "silence_s": 0, **more}
         pipe = subprocess.PIPE
         program = subprocess.Popen(

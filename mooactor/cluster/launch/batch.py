@@ -8,7 +8,6 @@ import math
 import re
 import secrets
 import shlex
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -79,18 +78,16 @@ def submit(script: str) -> str:
     Raises:
       LaunchError: there is no sbatch, or it refuses.
     """
-    if shutil.which("sbatch") is None:
-        raise LaunchError(
-            "there is no sbatch here: run this on a login node of the cluster, or "
-            "write the script with --dry-run"
+    try:
+        done = subprocess.run(
+            ["sbatch"], input=script, capture_output=True, text=True, check=True
         )
-    done = subprocess.run(["sbatch"], input=script, capture_output=True, text=True)
-    if done.returncode:
-        why = done.stderr.strip() or f"exit code {done.returncode}, without a word"
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = getattr(error, "stderr", "") or str(error)
         raise LaunchError(
-            f"sbatch refuses the job ({why}): change the options, or look at the "
-            "script with --dry-run"
-        )
+            f"sbatch does not take the job ({why.strip()}): change the options, look "
+            "at the script with --dry-run, or run this on a login node of the cluster"
+        ) from None
     return done.stdout.strip()
 
 

@@ -66,13 +66,16 @@ class Job(NamedTuple):
         address = plan.address or (first and _resolved(first)) or addresses.own()
         return address, "*", 0 if self.path else port_of(self.rank, plan.ports)
 
-    def publish(self, key: str, address: str, port: int) -> None:
+    def publish(self, plan: Plan) -> None:
         """Tell the other hosts of the broker of rank 0."""
         if self.path is not None and self.rank.hosts != 1:
             others = [addresses.own(), *interfaces.addresses().values()]
-            found = [address, *(o for o in others if not addresses.is_loopback(o))]
-            brokers = [addresses.form(one, port) for one in dict.fromkeys(found)]
-            publish(self.path, key, brokers)
+            found = [
+                plan.own_address,
+                *(o for o in others if not addresses.is_loopback(o)),
+            ]
+            brokers = [addresses.form(one, plan.port) for one in dict.fromkeys(found)]
+            publish(self.path, plan.key, brokers)
 
     def meeting(self, plan: Plan) -> tuple[str, list[str]] | None:
         """The key, and the broker's addresses in the order in which to try them, as far
@@ -121,9 +124,10 @@ def _offer_host(plan: Plan, job: Job, supervisor: Supervisor) -> int:
             "at the output of rank 0"
         )
     target = Target(name, "localhost", offers=("--with-broker",))
-    program = start_host(supervisor, plan, target, *addresses.parse(found))
+    plan.own_address, plan.port = addresses.parse(found)
+    program = start_host(supervisor, plan, target)
     supervisor.wait(lambda: program.settled, plan.patience_s)
-    if program.ready is None:
+    if not program.ready:
         raise LaunchError(why_not_joined(plan, program))
     return supervisor.follow(program, passes_on=False)
 

@@ -44,7 +44,7 @@ from mooactor.process import files
 if TYPE_CHECKING:
     from mooactor.cluster.launch.job import Job
 
-_HOST_READY = re.compile(r"mooactor host (?P<name>.+) joined tcp://\S+$")
+_HOST_READY = re.compile(rb"mooactor host .+ joined tcp://\S+$")
 
 
 class Launch:
@@ -59,7 +59,6 @@ class Launch:
         self._supervisor = Supervisor(plan.grace_s)
         self._node: Node | None = None  # of the broker, which this process has
         self._told = Event()  # to end
-        self._port = 0  # of the broker, once it is up
         self._hosts: list[Program] = []  # those that have joined
 
     def run(self) -> int:
@@ -76,18 +75,18 @@ class Launch:
         others = [target for target in plan.targets if not target.is_here]
         if plan.sync:
             ssh.copy(others, plan.cwd, self._supervisor.wait)
-        address, listen, port = "127.0.0.1", "*" if others else "127.0.0.1", 0
+        listen, port = "*" if others else plan.own_address, 0
         if self._job is not None:
-            address, listen, port = self._job.broker(plan)
+            plan.own_address, listen, port = self._job.broker(plan)
         elif plan.address is not None:
-            address = plan.address
+            plan.own_address = plan.address
         elif others and len(others) < len(plan.targets):
-            address = ssh.own_address(others[0])
+            plan.own_address = ssh.own_address(others[0])
         self._start_broker(listen, port)
-        self._start_hosts(address)
+        self._start_hosts()
         if self._job is not None:
-            self._gather(self._job, address)
-        return self._run_program(address)
+            self._gather(self._job)
+        return self._run_program()
 
     # -- the broker ---------------------------------------------------------
 
@@ -98,7 +97,7 @@ class Launch:
             self._node = node = listening(key, listen, port, self._plan.ports)
         except MooError as error:
             raise LaunchError(f"the broker did not start: {error}") from None
-        self._port = addresses.parse(node.address)[1]
+        self._plan.port = addresses.parse(node.address)[1]
         self._broker = Broker(node, supervisor.loop.later, self._log, self._told.set)
         with contextlib.suppress(OSError):
             node.tell_fingerprint(
@@ -133,17 +132,14 @@ class Launch:
 
     # -- the hosts ----------------------------------------------------------
 
-    def _start_hosts(self, address: str) -> None:
+    def _start_hosts(self) -> None:
         """Start all at the same time, and wait until enough of them have joined.
 
         Raises:
           LaunchError: too few have.
         """
         plan, supervisor = self._plan, self._supervisor
-        started = [
-            start_host(supervisor, plan, target, address, self._port)
-            for target in plan.targets
-        ]
+        started = [start_host(supervisor, plan, target) for target in plan.targets]
         # In a job this is one host of many, and it must be there: the program runs on
         # it.
         enough = min(plan.min_hosts or len(started), len(started))
@@ -164,14 +160,14 @@ class Launch:
             program.end(0.0)
             supervisor.say(f"{reason}; the run goes on without it")
 
-    def _gather(self, job: Job, address: str) -> None:
+    def _gather(self, job: Job) -> None:
         """Wait until the hosts of the other ranks have joined.
 
         Raises:
           LaunchError: too few have.
         """
         plan = self._plan
-        job.publish(plan.key, address, self._port)
+        job.publish(plan)
         wanted, members = plan.min_hosts or job.rank.hosts, self._broker.registry.latest
 
         def joined() -> set[str]:
@@ -187,7 +183,7 @@ class Launch:
 
     # -- the program --------------------------------------------------------
 
-    def _run_program(self, address: str) -> int:
+    def _run_program(self) -> int:
         plan, supervisor = self._plan, self._supervisor
         supervisor.wait(lambda: True)  # a signal of before is not for it
         if not self._hosts:
@@ -195,10 +191,9 @@ class Launch:
         target = self._hosts[0].target
         # The host of that name takes the program's actors there.
         values = {"MOOACTOR_HOST_NAME": target.name}
-        values["MOOACTOR_ADDRESS"] = f"tcp://{{ADDRESS}}:{self._port}"
         if plan.ports:
             values["MOOACTOR_PORTS"] = ports_text(plan.ports)
-        order = plan.order([], _as_seen(plan, target, address), plan.program, **values)
+        order = plan.order(target, (), plan.program, **values)
         order["script"] = plan.script
         program = supervisor.start(target, plan.python, order)
         code = supervisor.follow(program)
@@ -210,24 +205,14 @@ class Launch:
         return code
 
 
-def start_host(
-    supervisor: Supervisor,
-    plan: Plan,
-    target: Target,
-    address: str,
-    port: int,
-) -> Program:
-    """Start ``mooactor host`` there, to join the broker at that port of the launching
-    machine, whose own address is `address`."""
-    broker = f"tcp://{{ADDRESS}}:{port}"
-    words = ["host", "--join", broker, "--name", target.name]
+def start_host(supervisor: Supervisor, plan: Plan, target: Target) -> Program:
+    """Start ``mooactor host`` there, to join the broker."""
+    words = ["host", "--join", "{BROKER}", "--name", target.name]
     order = plan.order(
+        target,
         plan.command(*words, *target.offers, *plan.offers),
-        _as_seen(plan, target, address),
         MOOACTOR_HOST_NAME=target.name,
     )
-    if target is plan.targets[0]:
-        order["script"] = plan.script  # better missed now than later
     return supervisor.start(target, plan.python, order, label=target.name)
 
 
@@ -242,11 +227,6 @@ def why_not_joined(plan: Plan, program: Program) -> str:
         f"{works}a firewall keeps it from this machine (--ports, --address), or allow "
         "more time with --patience"
     )
-
-
-def _as_seen(plan: Plan, target: Target, address: str) -> str | None:
-    """The launching machine's address, as the target sees it; None: ssh says it."""
-    return address if target.is_here else plan.address
 
 
 # -- the programs, and the one loop that minds them --------------------------------
@@ -299,7 +279,7 @@ class Program:
     ) -> None:
         self.target = target
         self.code: int | None = None  # once it has ended and is read
-        self.ready: re.Match[str] | None = None
+        self.ready = False  # it has joined the broker
         self._supervisor, self._loop = supervisor, supervisor.loop
         self._label, self._python = label, python
         is_users = not label and target.is_here
@@ -344,7 +324,7 @@ class Program:
     @property
     def settled(self) -> bool:
         """Whether it is ready, or never will be."""
-        return self.code is not None or self.ready is not None
+        return self.ready or self.code is not None
 
     @property
     def failure(self) -> str:
@@ -355,15 +335,11 @@ class Program:
 
     def _lines(self, lines: list[bytes]) -> None:
         for line in lines:
-            self._line(line)
-
-    def _line(self, line: bytes) -> None:
-        text = line.decode(errors="replace")
-        # A shell's greeting before it may have no end of line.
-        if self.ready is None and (found := _HOST_READY.search(text)):
-            self.ready, line = found, text[: found.start()].encode()
-        if line and starter.FAILED.encode() not in line:
-            self._supervisor.print(f"[{self._label}] ".encode() + line)
+            # A shell's greeting before it may have no end of line.
+            if not self.ready and (found := _HOST_READY.search(line)):
+                self.ready, line = True, line[: found.start()]
+            if line and starter.FAILED.encode() not in line:
+                self._supervisor.print(f"[{self._label}] ".encode() + line)
 
     def signal(self, number: int) -> None:
         """Have it signalled, on its host. A Ctrl-C of the terminal that it has reaches

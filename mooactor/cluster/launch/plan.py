@@ -192,6 +192,7 @@ class Plan:
       variables: for the environment of the hosts and of the program.
       offers: options for every ``mooactor host``: ``--num-cpus 4``.
       address: where the hosts reach this machine; None: where ssh comes from.
+      own_address, port: where this machine reaches the broker, once it is up.
       min_hosts: so many must join, those of other ranks included; None: all.
       patience_s: the time that the hosts have to start.
       grace_s: the time that the program has after a signal that ends the launch.
@@ -206,6 +207,8 @@ class Plan:
     offers: list[str] = field(default_factory=list)
     ports: range | None = None
     address: str | None = None
+    own_address: str = "127.0.0.1"
+    port: int = 0
     sync: bool = False
     min_hosts: int | None = None
     patience_s: float = 60.0
@@ -218,23 +221,23 @@ class Plan:
 
     def order(
         self,
-        words: Sequence[str],
-        address: str | None,
+        target: Target,
+        words: Sequence[str] = (),
         arguments: Sequence[str] = (),
         **values: str,
     ) -> dict[str, Any]:
-        """For the `starter` of a Python program. ``{ADDRESS}`` in its words and in
-        `values`, which are variables, too, stands for `address`, or for where ssh came
-        from. In the arguments, which are the user's, nothing is filled in."""
+        """For the `starter` of a Python program on the target. ``{BROKER}`` among its
+        words stands for the broker's address. A program with arguments, which are the
+        user's, has that address in MOOACTOR_ADDRESS."""
         return {
             "words": [*words],
             "arguments": [*arguments],
-            "values": values,
-            "variables": self.variables,
-            "address": address,
+            "variables": {**self.variables, **values},
+            "address": self.own_address if target.is_here else self.address,
+            "port": self.port,
             "key": self.key,
             "cwd": self.cwd,
-            "script": None,
+            "script": self.script if target is self.targets[0] else None,
         }
 
     def command(self, *words: str) -> list[str]:
@@ -242,12 +245,3 @@ class Plan:
         directory do not take the place of modules."""
         ports = [] if self.ports is None else ["--ports", ports_text(self.ports)]
         return ["-P", "-m", "mooactor", *words, *ports]
-
-
-def check_script(script: str, cwd: str) -> None:
-    """Raises LaunchError: there is none in that directory."""
-    if not os.path.isfile(os.path.join(cwd, script)):
-        raise LaunchError(
-            f"there is no script {script} in {cwd}: check its path, or name its "
-            "directory with --cwd"
-        )

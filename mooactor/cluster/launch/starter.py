@@ -91,11 +91,11 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
             "(SSH_CONNECTION): name that with --address"
         )
     address = f"[{address}]" if ":" in address else address
-    words = [word.replace("{ADDRESS}", address) for word in order["words"]]
-    values = {
-        name: v.replace("{ADDRESS}", address) for name, v in order["values"].items()
-    }
-    environment = {**os.environ, **order["variables"], **values}
+    broker = f"tcp://{address}:{order['port']}"
+    words = [broker if word == "{BROKER}" else word for word in order["words"]]
+    environment = {**os.environ, **order["variables"]}
+    if order["arguments"]:
+        environment["MOOACTOR_ADDRESS"] = broker
     environment.pop("MOOACTOR_KEY", None)
     file = os.memfd_create("mooactor-key")
     os.fchmod(file, 0o600)
@@ -154,9 +154,6 @@ def run(order: dict[str, Any], words: list[str], environment: dict[str, str]) ->
         if pid == program.pid:
             break
     signal.setitimer(signal.ITIMER_REAL, 0)
-    if not order["foreground"]:
-        with contextlib.suppress(OSError):
-            os.killpg(program.pid, signal.SIGKILL)
     kill_orphans(strangers)
     return os.waitstatus_to_exitcode(status)
 

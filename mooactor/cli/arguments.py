@@ -373,41 +373,29 @@ def _ports(text: str) -> range:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _seconds(text: str) -> float:
-    return _between(text, 0, LONGEST_S)
+def _within(
+    kind: Callable[[str], float], what: str, least: float, most: float
+) -> Callable[[str], float]:
+    """The type of a number within these bounds."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = -1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r:.40} is no {what} from {least:g}, and at most {most:.0f}"
+            )
+        return value
+
+    return read
 
 
-def _interval(text: str) -> float:
-    return _between(text, 0.1, 3600)
-
-
-def _between(text: str, least: float, most: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not least <= value <= most or not value:
-        above = f"from {least:g}" if least else "above 0"
-        raise argparse.ArgumentTypeError(
-            f"{text!r:.40} is no number of seconds {above}, and at most {most:g}"
-        )
-    return value
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return int(text)
-
-
-def _whole(text: str) -> int:
-    """A number of things."""
-    is_short = text.isdecimal() and len(text) <= len(str(MOST_THINGS))
-    if not is_short or int(text) > MOST_THINGS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r:.40} is no whole number of at most {MOST_THINGS}"
-        )
-    return int(text)
+_seconds = _within(float, "number of seconds", 0.001, LONGEST_S)
+_interval = _within(float, "number of seconds", 0.1, 3600)
+_count = _within(int, "whole number", 1, MOST_THINGS)
+_whole = _within(int, "whole number", 0, MOST_THINGS)
 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

@@ -64,7 +64,7 @@ def test_a_value_that_is_none_is_not_taken_for_the_default(
         for number in ("9" * 400, "9" * 5000, "-1"):
             program = ["x.py"][: command == ["run"]]
             _, said = wrong([*command, f"--num-cpus={number}", *program], capsys)
-            assert "is no whole number of at most" in said
+            assert "is no whole number from 0, and at most" in said
     assert "--ports" in wrong(["broker", "--ports", "9-1"], capsys)[1]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.learner.work import TakenOut, Work
+from tests.interruptions import Point, at_some_points
 
 torch = pytest.importorskip("torch")
 accumulator = pytest.importorskip("mooactor.learner.accumulator")
@@ -427,6 +428,28 @@ def test_a_member_that_was_taken_out_comes_back_as_a_newcomer(
     assert version >= 40
     assert all(own == {"updates": version} for _, _, own in states)
     assert states[0][1]["received"] == 1  # and none when it was rank 0
+
+
+def test_a_loop_that_was_interrupted_anywhere_goes_on_in_the_next_one(
+    spawn: Any,
+) -> None:
+    name, other, here = next(_names), spawn(Learner), Learner()
+    joined = other.join.remote(name, 2, least=1, batch=8)
+    here.join(name, 2, least=1, batch=8)
+    joined.get()
+
+    def run(point: Point) -> None:
+        goal = here.accumulator.version + 9
+        going = other.train_to.remote(goal, [here.pid()])
+        point.interrupt(lambda: here.train(2, 4))
+        here.train_to(goal)
+        going.get(timeout=60)
+        assert here.state()[0] == other.state()[0], point.where
+
+    with here.group:
+        at_some_points(run)
+        stats = here.accumulator.stats()
+    assert stats["received"] > 1  # it was in the middle of an update
 
 
 def test_a_member_that_diverges_is_named_and_healed(learners: Any) -> None:

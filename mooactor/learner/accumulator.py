@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
 import warnings
 from collections import Counter
@@ -47,7 +48,13 @@ from mooactor.actors.api import put
 from mooactor.actors.ref import Ref
 from mooactor.control import codec
 from mooactor.control.complaints import was_interrupted
-from mooactor.errors import ActorDied, ActorUnavailable, MooError, PeerLost
+from mooactor.errors import (
+    ActorDied,
+    ActorUnavailable,
+    CallTimeout,
+    MooError,
+    PeerLost,
+)
 from mooactor.learner.group import LearnerGroup
 from mooactor.learner.overlap import refuse_new_parameters
 from mooactor.learner.work import TakenOut, Work
@@ -60,7 +67,8 @@ _CHOICE = 16
 _AWAY_S = 30.0
 #: Reduced gradients that a member keeps while it fetches a snapshot: as many as fit
 #: into so many bytes, but not more than that number, as the others wait while it makes
-#: up for them. When there is no room left, the others wait for the snapshot.
+#: up for them. When there is no room left, the others wait for the snapshot, for half
+#: of the group's timeout.
 _KEPT_BYTES, _KEPT = 256 << 20, 1024
 
 
@@ -126,20 +134,33 @@ class _Arrival(_OwnWait):
         self.kept: list[list[Tensor]] = []  # gradients that were reduced since then
         self.value: Any = None
         self.is_lost = False  # with its owner, or the way to it
+        self.is_late = False
+        self._until = math.inf
         ref.want()
-
-    def done(self) -> bool:
-        return self._ref.done() and self._ref.is_here()
 
     def is_due(self) -> bool:
         """Whether it is here, or others have to wait for it now."""
         return not self.is_lost and (self.done() or len(self.kept) >= self._room)
 
+    def within(self, seconds: float) -> _Arrival:
+        """It is late after so long."""
+        self._until = time.monotonic() + seconds
+        return self
+
+    def done(self) -> bool:
+        return self._ref.is_here() or time.monotonic() >= self._until
+
     def wait(self) -> None:
+        left = self._until - time.monotonic()
+        if left <= 0 and not self._ref.is_here():
+            self.is_late = True
+            return
         try:
-            self.value = self._ref.get()
+            self.value = self._ref.get(max(0.0, left))
         except (ActorDied, ActorUnavailable):
             self.is_lost = True
+        except CallTimeout:
+            self.is_late = True
 
 
 class _Return(_OwnWait):
@@ -185,8 +206,10 @@ class Accumulator:
     All members iterate until they leave the group, and members that join begin to. An
     iteration is one round: it waits for the others, also if this member has skipped.
     Members that fetch the state take part in rounds, and run nothing of the program's
-    loop meanwhile. So the group is the accumulator's from now on: for operations of its
-    own the program has another group.
+    loop meanwhile. If the others have had to wait for that for half of the group's
+    timeout, the member leaves, and its loop raises `CallTimeout`.
+    The group is the accumulator's from now on: for operations of its own the program
+    has another group.
     A process makes its model and optimizer before it joins the group, as the others
     wait for its first iteration from then on.
     In an asyncio program, ``async for`` does the same. A loop that must never wait, as
@@ -488,8 +511,7 @@ class Accumulator:
                 yield from self._compare_states()
         arriving = self._arriving
         if arriving is not None and arriving.is_due():
-            yield arriving
-            self._take(arriving)
+            yield from self._receive(arriving)
         yield self.group.barrier_async()  # newcomers come in
 
     def _choose(self) -> Generator[Any, None, list[int] | None]:
@@ -609,8 +631,7 @@ class Accumulator:
         self._arriving = _Arrival(offer, newest, room)
         self.version = newest
         if not trained:
-            yield self._arriving
-            self._take(self._arriving)
+            yield from self._receive(self._arriving)
 
     def _kept_state(self) -> list[Tensor]:
         return [*self.model.parameters(), *self.model.buffers()]
@@ -630,8 +651,18 @@ class Accumulator:
             self._offer.unpin()
             self._offer = None
 
-    def _take(self, arrival: _Arrival) -> None:
-        """The snapshot is here: make the steps that the others have made since."""
+    def _receive(self, arrival: _Arrival) -> _Round:
+        """Wait for the snapshot, and make the steps that the others have made since.
+        They wait, too, so this member gives up before the operation fails for them."""
+        seconds = self.group.timeout / 2
+        yield arrival.within(seconds)
+        if arrival.is_late:
+            self.group.leave()
+            raise CallTimeout(
+                f"the state of learner group {self.group.name!r} was not here when the "
+                f"others had waited for it for {seconds} s, so this process has left: "
+                "join again with a longer timeout="
+            )
         if arrival.is_lost:
             return
         values, optimizer, own = arrival.value

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -55,6 +56,7 @@ class Learner:
         on_loss: Any = "raise",
         late: bool = False,
         least: int = 0,
+        timeout: float = 60.0,
         **options: Any,
     ) -> int:
         """Args:
@@ -63,8 +65,10 @@ class Learner:
         """
         if late:
             accumulator._Arrival.done = lambda self: False
-            accumulator._KEPT_BYTES = 700  # a gradient has 200
-        self.group = moo.LearnerGroup(name, min_size=least or size, on_loss=on_loss)
+            self.has_little_room()
+        self.group = moo.LearnerGroup(
+            name, min_size=least or size, on_loss=on_loss, timeout=timeout
+        )
         seen = 0 if least else size
         while seen < size:
             seen = self.group.size
@@ -201,6 +205,22 @@ class Learner:
             arrival.is_lost = True
 
         accumulator._Arrival.wait = wait_once
+
+    def has_little_room(self) -> None:
+        accumulator._KEPT_BYTES = 700  # a gradient has 200
+
+    def offers_late(self, other: Any) -> None:
+        """The first snapshot takes very long on its way."""
+        put = accumulator.put
+
+        def put_once(value: Any) -> Any:
+            accumulator.put = put
+            return other.comes_late.remote()
+
+        accumulator.put = put_once
+
+    def comes_late(self) -> None:
+        time.sleep(600)  # until it is killed
 
     def diverge(self, exponent: bool) -> None:
         with torch.no_grad():
@@ -341,6 +361,26 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     states = [*everybody.call(Learner.state).get(), newer.state()]
     assert all(state[0] == states[3][0] for state in states)
     assert states[0][0][0] > 10**5  # its weights were the checkpoint's
+
+
+@pytest.mark.parametrize("how", ["train_to", "train_to_asyncio", "train_to_polling"])
+def test_a_newcomer_whose_state_does_not_come_gives_up_and_the_others_go_on(
+    learners: Any, spawn: Any, how: str
+) -> None:
+    name, options = next(_names), {"batch": 4, "timeout": 1.0}
+    (one,) = learners(1, name, **options)
+    late, other = spawn(Learner), spawn(Learner)
+    late.has_little_room()
+    one.offers_late(other)
+    going = one.train_to.remote(20, [late.pid()])
+    late.join(name, 1, **options)
+    with pytest.raises(moo.CallTimeout, match="waited for it for 0.5 s"):
+        getattr(late, how).remote(20, []).get(timeout=60)
+    moo.kill(other)
+    late.join(name, 1, **options)
+    late.train_to(20)
+    going.get(timeout=60)
+    assert late.state()[0] == one.state()[0]
 
 
 def test_gradients_that_are_kept_for_a_newcomer_are_bounded_by_their_size() -> None:

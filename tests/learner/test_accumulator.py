@@ -420,7 +420,7 @@ def test_an_update_never_has_less_than_the_batch(
     learners: Any, on_loss: str, exact: bool
 ) -> None:
     both = learners(2, least=1, on_loss=on_loss, batch=8, exact=exact)
-    both[1].dies_in("_zeros")  # when it has counted, and before it adds up
+    both[1].dies_in("_keep_offer")  # when it has counted, and before it adds up
     going = [one.train.remote(2, 4) for one in both]
     assert isinstance(going[1].exception(timeout=60), moo.ActorDied)
     going[0].get(timeout=60)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.learner.work import TakenOut, Work
+from tests.interruptions import Point, at_some_points
 
 torch = pytest.importorskip("torch")
 accumulator = pytest.importorskip("mooactor.learner.accumulator")
@@ -54,6 +56,7 @@ class Learner:
         on_loss: Any = "raise",
         late: bool = False,
         least: int = 0,
+        timeout: float = 60.0,
         **options: Any,
     ) -> int:
         """Args:
@@ -62,8 +65,10 @@ class Learner:
         """
         if late:
             accumulator._Arrival.done = lambda self: False
-            accumulator._KEPT_BYTES = 700  # a gradient has 200
-        self.group = moo.LearnerGroup(name, min_size=least or size, on_loss=on_loss)
+            self.has_little_room()
+        self.group = moo.LearnerGroup(
+            name, min_size=least or size, on_loss=on_loss, timeout=timeout
+        )
         seen = 0 if least else size
         while seen < size:
             seen = self.group.size
@@ -200,6 +205,22 @@ class Learner:
             arrival.is_lost = True
 
         accumulator._Arrival.wait = wait_once
+
+    def has_little_room(self) -> None:
+        accumulator._KEPT_BYTES = 700  # a gradient has 200
+
+    def offers_late(self, other: Any) -> None:
+        """The first snapshot takes very long on its way."""
+        put = accumulator.put
+
+        def put_once(value: Any) -> Any:
+            accumulator.put = put
+            return other.comes_late.remote()
+
+        accumulator.put = put_once
+
+    def comes_late(self) -> None:
+        time.sleep(600)  # until it is killed
 
     def diverge(self, exponent: bool) -> None:
         with torch.no_grad():
@@ -342,6 +363,26 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     assert states[0][0][0] > 10**5  # its weights were the checkpoint's
 
 
+@pytest.mark.parametrize("how", ["train_to", "train_to_asyncio", "train_to_polling"])
+def test_a_newcomer_whose_state_does_not_come_gives_up_and_the_others_go_on(
+    learners: Any, spawn: Any, how: str
+) -> None:
+    name, options = next(_names), {"batch": 4, "timeout": 1.0}
+    (one,) = learners(1, name, **options)
+    late, other = spawn(Learner), spawn(Learner)
+    late.has_little_room()
+    one.offers_late(other)
+    going = one.train_to.remote(20, [late.pid()])
+    late.join(name, 1, **options)
+    with pytest.raises(moo.CallTimeout, match="waited for it for 0.5 s"):
+        getattr(late, how).remote(20, []).get(timeout=60)
+    moo.kill(other)
+    late.join(name, 1, **options)
+    late.train_to(20)
+    going.get(timeout=60)
+    assert late.state()[0] == one.state()[0]
+
+
 def test_gradients_that_are_kept_for_a_newcomer_are_bounded_by_their_size() -> None:
     assert [accumulator._room(n) for n in (1, 1 << 20, 100 << 20, 1 << 30)] == [
         *(1024, 256, 2, 1)
@@ -379,7 +420,7 @@ def test_an_update_never_has_less_than_the_batch(
     learners: Any, on_loss: str, exact: bool
 ) -> None:
     both = learners(2, least=1, on_loss=on_loss, batch=8, exact=exact)
-    both[1].dies_in("_zeros")  # when it has counted, and before it adds up
+    both[1].dies_in("_keep_offer")  # when it has counted, and before it adds up
     going = [one.train.remote(2, 4) for one in both]
     assert isinstance(going[1].exception(timeout=60), moo.ActorDied)
     going[0].get(timeout=60)
@@ -427,6 +468,28 @@ def test_a_member_that_was_taken_out_comes_back_as_a_newcomer(
     assert version >= 40
     assert all(own == {"updates": version} for _, _, own in states)
     assert states[0][1]["received"] == 1  # and none when it was rank 0
+
+
+def test_a_loop_that_was_interrupted_anywhere_goes_on_in_the_next_one(
+    spawn: Any,
+) -> None:
+    name, other, here = next(_names), spawn(Learner), Learner()
+    joined = other.join.remote(name, 2, least=1, batch=8)
+    here.join(name, 2, least=1, batch=8)
+    joined.get()
+
+    def run(point: Point) -> None:
+        goal = here.accumulator.version + 9
+        going = other.train_to.remote(goal, [here.pid()])
+        point.interrupt(lambda: here.train(2, 4))
+        here.train_to(goal)
+        going.get(timeout=60)
+        assert here.state()[0] == other.state()[0], point.where
+
+    with here.group:
+        at_some_points(run)
+        stats = here.accumulator.stats()
+    assert stats["received"] > 1  # it was in the middle of an update
 
 
 def test_a_member_that_diverges_is_named_and_healed(learners: Any) -> None:

@@ -148,11 +148,14 @@ class _Arrival(_OwnWait):
         return self
 
     def done(self) -> bool:
-        return self._ref.is_here() or time.monotonic() >= self._until
+        return self._is_here() or time.monotonic() >= self._until
+
+    def _is_here(self) -> bool:
+        return self._ref.done() and self._ref.is_here()  # the former hears of it
 
     def wait(self) -> None:
         left = self._until - time.monotonic()
-        if left <= 0 and not self._ref.is_here():
+        if left <= 0 and not self._is_here():
             self.is_late = True
             return
         try:

@@ -355,7 +355,8 @@ def _address(text: str) -> str:
     """A host's name or address."""
     from mooactor.control.addresses import is_host
 
-    if not is_host(text.removeprefix("[").removesuffix("]")):
+    text = text.removeprefix("[").removesuffix("]")
+    if not is_host(text):
         raise argparse.ArgumentTypeError(
             f"{text!r:.80} is no address: write a name or a number such as 10.0.0.5, "
             "without a port"

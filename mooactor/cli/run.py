@@ -52,16 +52,21 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
     if python and "/" in python:  # it is at that path on every host
         python = os.path.join(os.getcwd(), python)
     script = ["-m", options.script] if options.module else [options.script]
-    environ = os.environ
+    variables = {
+        **plan.settings(os.environ),
+        **plan.named(options.env, os.environ),
+    }
+    source, more = str(_SOURCE), variables.get("PYTHONPATH", "")
+    if path := plan.python_path(source, python, more):
+        variables["PYTHONPATH"] = path
     found = Plan(
         program=[*script, *options.arguments],
         targets=_targets(options, rank),
         key=key.hex(),
         cwd=options.cwd or os.getcwd(),
-        python=python,
-        path=plan.path_of_driver(str(_SOURCE), python),
-        own_path=plan.path_of_driver(str(_SOURCE), None),
-        variables={**plan.settings(environ), **plan.named(options.env, environ)},
+        python=python or sys.executable,
+        own_path=plan.python_path(source, None, more),
+        variables=variables,
         offers=_offers(options),
         ports=options.ports,
         address=options.address,
@@ -132,7 +137,7 @@ def slurm(options: argparse.Namespace) -> int:
             options.sbatch,
             options.python or sys.executable,
             [*(w for one in options.env for w in ("--env", one)), *_run_words(options)],
-            plan.path_of_driver(str(_SOURCE), options.python),
+            plan.python_path(str(_SOURCE), options.python),
         )
         print(script.rstrip() if options.dry_run else batch.submit(script))
     except LaunchError as error:

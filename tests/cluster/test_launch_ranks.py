@@ -63,6 +63,7 @@ def task(number: int, nodes: str = "n[1-2]", local: int = 0) -> dict[str, str]:
         "SLURM_PROCID": str(number),
         "SLURM_LOCALID": str(local),
         "SLURMD_NODENAME": f"n{number + 1}",
+        "SLURM_STEP_NUM_NODES": "2",
     }
 
 

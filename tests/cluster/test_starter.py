@@ -45,7 +45,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def start(text: str, **more: Any) -> subprocess.Popen[str]:
         here = Target("b", "localhost")
         plan = Plan(["-c", text], [here], "5a" * 32, str(tmp_path))
-        plan.path = [str(ROOT)]
+        plan.variables = {"PYTHONPATH": str(ROOT)}
         order = plan.order([], "127.0.0.1", plan.program)
         order |= {"stdin": None, "foreground": False, "silence_s": 0, **more}
         pipe = subprocess.PIPE

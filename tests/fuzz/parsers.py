@@ -13,13 +13,10 @@ import math
 import random
 import struct
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from mooactor.cluster import registry
-from mooactor.cluster.launch import job
 from mooactor.control import addresses as own_addresses
 from mooactor.control import bodies, envelope, fingerprints, frames
 from mooactor.control.envelope import VERSION as WIRE
@@ -160,22 +157,6 @@ def broker_addresses(rng: random.Random) -> None:
     rng.choice(readers)(text)
 
 
-def meetings(folder: Path) -> Callable[[random.Random], None]:
-    """The file of a job, in a directory that hosts share."""
-    path = folder / "job"
-    path.touch(mode=0o600)
-    good = json.dumps({"key": "0" * 64, "addresses": ["tcp://10.0.0.5:4431"]}).encode()
-
-    def case(rng: random.Random) -> None:
-        path.write_bytes(mutate(rng, good) if rng.random() < 0.99 else b"[" * 60000)
-        found = job.read(str(path))
-        if found is None:
-            raise Refused("nothing yet")
-        assert all(type(address) is str for address in (found.key, *found.addresses))
-
-    return case
-
-
 def parcels(rng: random.Random) -> None:
     """The layout of pickled values that agents hand on; unpickling comes after."""
     data = mutate(rng, PARCEL[:40]) + PARCEL[40:]
@@ -245,12 +226,6 @@ def _target(
     TARGETS[name] = made
 
 
-@contextlib.contextmanager
-def _meetings() -> Iterator[Parser]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Parser(meetings(Path(folder)), Refused)
-
-
 _target("envelopes", envelopes, *records.REFUSALS)
 _target("payloads", payloads, *BYTES)
 _target("frames", channel_frames, frames.Malformed, Violation)
@@ -261,4 +236,3 @@ _target("rows", broker_rows, Refused)
 _target("answers", answers, Refused, Malformed)
 _target("addresses", broker_addresses, ValueError)
 _target("parcels", parcels, ValueError)
-TARGETS["meetings"] = _meetings

@@ -56,7 +56,6 @@ class Learner:
         on_loss: Any = "raise",
         late: bool = False,
         least: int = 0,
-        timeout: float = 60.0,
         **options: Any,
     ) -> int:
         """Args:
@@ -66,9 +65,7 @@ class Learner:
         if late:
             accumulator._Arrival.done = lambda self: False
             self.has_little_room()
-        self.group = moo.LearnerGroup(
-            name, min_size=least or size, on_loss=on_loss, timeout=timeout
-        )
+        self.group = moo.LearnerGroup(name, min_size=least or size, on_loss=on_loss)
         seen = 0 if least else size
         while seen < size:
             seen = self.group.size
@@ -208,6 +205,11 @@ class Learner:
 
     def has_little_room(self) -> None:
         accumulator._KEPT_BYTES = 700  # a gradient has 200
+
+    def waits_briefly(self) -> None:
+        """For a snapshot, when the others wait, too."""
+        within = accumulator._Arrival.within
+        accumulator._Arrival.within = lambda self, seconds: within(self, 0.2)
 
     def offers_late(self, other: Any) -> None:
         """The first snapshot takes very long on its way."""
@@ -367,17 +369,18 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
 def test_a_newcomer_whose_state_does_not_come_gives_up_and_the_others_go_on(
     learners: Any, spawn: Any, how: str
 ) -> None:
-    name, options = next(_names), {"batch": 4, "timeout": 1.0}
-    (one,) = learners(1, name, **options)
+    name = next(_names)
+    (one,) = learners(1, name, batch=4)
     late, other = spawn(Learner), spawn(Learner)
     late.has_little_room()
+    late.waits_briefly()
     one.offers_late(other)
     going = one.train_to.remote(20, [late.pid()])
-    late.join(name, 1, **options)
-    with pytest.raises(moo.CallTimeout, match="waited for it for 0.5 s"):
+    late.join(name, 1, batch=4)
+    with pytest.raises(moo.CallTimeout, match="waited for it for 30.0 s"):
         getattr(late, how).remote(20, []).get(timeout=60)
     moo.kill(other)
-    late.join(name, 1, **options)
+    late.join(name, 1, batch=4)
     late.train_to(20)
     going.get(timeout=60)
     assert late.state()[0] == one.state()[0]

@@ -13,8 +13,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mooactor.cluster.launch.job import BROKER_PORT
 from mooactor.cluster.launch.plan import LaunchError
+from mooactor.host.addresses import BROKER_PORT
 
 # -- Slurm -------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ def batch_script(
     more: Sequence[str],
     python: str,
     words: Sequence[str],
-    path: Sequence[str],
+    path: str,
 ) -> str:
     """The text of the script.
 
@@ -53,7 +53,7 @@ def batch_script(
       options: those of sbatch(1) that have a value.
       more: further ones, as sbatch takes them.
       words: those of ``mooactor run``.
-      path: goes before the import path.
+      path: PYTHONPATH.
 
     Raises:
       LaunchError: an option would not stay on its line.
@@ -65,9 +65,8 @@ def batch_script(
     for line in lines:
         if any(c.isspace() for c in line) or not line.startswith("-"):
             raise LaunchError(f"{line!r} is no option of sbatch: write --name=value")
-    joined = shlex.quote(":".join(path))
     return _SCRIPT.format(
-        environment=f"export PYTHONPATH={joined}" if path else "",
+        environment=f"export PYTHONPATH={shlex.quote(path)}" if path else "",
         directives="\n".join(f"#SBATCH {line}" for line in lines),
         python=shlex.quote(python),
         command=shlex.join([python, "-P", "-m", "mooactor", "run", *words]),

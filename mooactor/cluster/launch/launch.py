@@ -36,8 +36,6 @@ from mooactor.cluster.launch.plan import (
     LaunchError,
     Plan,
     Target,
-    bracketed,
-    command,
 )
 from mooactor.host.addresses import ports_text
 from mooactor.host.eventloop import EventLoop
@@ -79,17 +77,14 @@ class Launch:
         others = [target for target in plan.targets if not target.is_here]
         if plan.sync:
             ssh.copy(others, plan.cwd, self._supervisor.wait)
-        alone = not others
-        address, listen = "127.0.0.1", "127.0.0.1" if alone else "*"
+        address, listen, port = "127.0.0.1", "*" if others else "127.0.0.1", 0
         if self._job is not None:
-            address, listen = self._job.broker(plan)
+            address, listen, port = self._job.broker(plan)
         elif plan.address is not None:
-            address = bracketed(plan.address)
+            address = plan.address
         elif others and len(others) < len(plan.targets):
-            address = bracketed(ssh.own_address(others[0]))
-        # A port of --ports is any of them.
-        listen += "" if plan.ports or ":" in listen else ":0"
-        self._start_broker(address, listen)
+            address = ssh.own_address(others[0])
+        self._start_broker(address, listen, port)
         self._start_hosts(address)
         if self._job is not None:
             self._gather(self._job, address)
@@ -97,21 +92,23 @@ class Launch:
 
     # -- the broker ---------------------------------------------------------
 
-    def _start_broker(self, address: str, listen: str) -> None:
-        self._broker = broker = self._new_broker(address, listen)
-        self._supervisor.wait(lambda: broker.ready or broker.failed, _PATIENCE_S)
+    def _start_broker(self, address: str, listen: str, port: int) -> None:
+        self._broker = broker = self._new_broker(address, listen, port)
+        self._supervisor.wait(lambda: broker.settled, _PATIENCE_S)
         if broker.ready is None:
             late = f"it was not ready in {_PATIENCE_S:.0f} s, so this machine may be "
-            why = broker.failure if broker.failed else f"{late}overloaded: try again"
-            raise LaunchError(f"the broker did not start: {why}")
+            why = f"{late}overloaded: try again" if broker.code is None else ""
+            raise LaunchError(f"the broker did not start: {why or broker.failure}")
         self._port = int(broker.ready["port"])
-        again = f"{listen.rpartition(':')[0] or listen}:{self._port}"
-        self._supervisor.mind = lambda: self._mind(address, again)
+        self._supervisor.mind = lambda: self._mind(address, listen)
 
-    def _new_broker(self, address: str, listen: str) -> Program:
-        ports = [] if ":" in listen else self._plan.port_words
-        order = self._plan.order(command("broker", "--listen", listen, *ports), address)
-        order |= {"cwd": "/", "path": self._plan.own_path}
+    def _new_broker(self, address: str, listen: str, port: int) -> Program:
+        """Of port 0 it takes any, or any of --ports."""
+        plan = self._plan
+        words = plan.command("broker", "--listen", f"{listen}:{port}")
+        order = plan.order(words, address)
+        order |= {"cwd": "/"}
+        order["variables"] = {**plan.variables, "PYTHONPATH": plan.own_path}
         return self._supervisor.start(
             HERE,
             sys.executable,
@@ -135,7 +132,7 @@ class Launch:
             return
         if broker.code and broker.ready:
             say(f"the broker ended ({broker.failure}); another starts")
-            self._broker = self._new_broker(address, listen)
+            self._broker = self._new_broker(address, listen, self._port)
         else:
             say(f"the broker has ended ({_end_of(broker)}): no host joins any more")
             self._broker = None
@@ -158,17 +155,16 @@ class Launch:
         enough = min(plan.min_hosts or len(started), len(started))
 
         def settled() -> bool:
-            failed = sum(p.failed for p in started)
-            waiting = any(p.ready is None and not p.failed for p in started)
-            return not waiting or failed > len(started) - enough
+            failed = sum(p.code is not None for p in started)
+            return all(p.settled for p in started) or failed > len(started) - enough
 
         supervisor.wait(settled, plan.patience_s)
-        self._hosts = [p for p in started if p.ready and not p.failed]
+        self._hosts = [p for p in started if p.ready and p.code is None]
         missing = [p for p in started if p not in self._hosts]
         reasons = [why_not_joined(plan, program) for program in missing]
         if len(self._hosts) < enough:
             # Those that were still on their way are not to blame.
-            blamed = [r for p, r in zip(missing, reasons) if p.failed]
+            blamed = [r for p, r in zip(missing, reasons) if p.code is not None]
             raise LaunchError("; ".join(blamed or reasons))
         for program, reason in zip(missing, reasons, strict=True):
             program.end(0.0)
@@ -207,7 +203,7 @@ class Launch:
             values["MOOACTOR_PORTS"] = ports_text(plan.ports)
         order = plan.order([], _as_seen(plan, target, address), plan.program, **values)
         order["script"] = plan.script
-        program = supervisor.start(target, plan.interpreter, order)
+        program = supervisor.start(target, plan.python, order)
         code = supervisor.follow(program)
         if code == ssh.LOST and not target.is_here and not supervisor.interrupted:
             supervisor.say(
@@ -223,30 +219,27 @@ def start_host(
     target: Target,
     address: str,
     port: int,
-    *more: str,
 ) -> Program:
     """Start ``mooactor host`` there, to join the broker at that port of the launching
     machine, whose own address is `address`."""
-    numbers = {"--num-cpus": target.num_cpus, "--num-gpus": target.num_gpus}
-    words = ["host", "--join", f"tcp://{{ADDRESS}}:{port}", "--name", target.name]
-    for option, number in numbers.items():
-        words += [option, str(number)] if number is not None else []
+    broker = f"tcp://{{ADDRESS}}:{port}"
+    words = ["host", "--join", broker, "--name", target.name]
     order = plan.order(
-        command(*words, *plan.offers, *plan.port_words, *more),
+        plan.command(*words, *target.offers, *plan.offers),
         _as_seen(plan, target, address),
         MOOACTOR_HOST_NAME=target.name,
     )
     if target is plan.targets[0]:
         order["script"] = plan.script  # better missed now than later
     return supervisor.start(
-        target, plan.interpreter, order, label=target.name, ready=_HOST_READY
+        target, plan.python, order, label=target.name, ready=_HOST_READY
     )
 
 
 def why_not_joined(plan: Plan, program: Program) -> str:
     """Why a host has not."""
     target = program.target
-    if program.failed:
+    if program.code is not None:
         return f"host {target.name} did not start: {program.failure}"
     works = "" if target.is_here else f"{ssh.trial(target)} works, and "
     return (
@@ -258,7 +251,7 @@ def why_not_joined(plan: Plan, program: Program) -> str:
 
 def _as_seen(plan: Plan, target: Target, address: str) -> str | None:
     """The launching machine's address, as the target sees it; None: ssh says it."""
-    return address if target.is_here else plan.address and bracketed(plan.address)
+    return address if target.is_here else plan.address
 
 
 def _end_of(program: Program) -> str:
@@ -269,6 +262,7 @@ def _end_of(program: Program) -> str:
 
 _SOURCE = Path(starter.__file__).read_bytes()
 _HEAD = b"%d\n%s" % (len(_SOURCE), _SOURCE)
+_LOOK_S = 0.1  # between two looks at what a wait is for, if nothing happens
 _BEAT_S = 10.0  # between lines to a starter, whose patience is `ssh.SILENCE_S`
 _ANSWER_S = 0.5  # for word of its end; an ssh whose network is gone brings none
 # After a signal: what the program has, then all the rest. Three seconds are promised.
@@ -284,10 +278,6 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Slurm's --signal=USR1@90.
 _NOTICES = (signal.SIGUSR1, signal.SIGUSR2)
 _FAILED = 2  # the exit code of a launch that never ran the program
-
-
-# Said by a host that never joins: it has another version of the wire, or a name in use.
-_REFUSED = re.compile(r"the broker at \S+ refuses this host: .+")
 
 
 class Interrupted(Exception):
@@ -325,7 +315,6 @@ class Program:
         self.target, self.is_last = target, is_last
         self.code: int | None = None  # once it has ended and is read
         self.ready: re.Match[str] | None = None
-        self._refusal = ""  # of its broker
         self._supervisor, self._loop = supervisor, supervisor.loop
         self._label, self._ready, self._heard = label, re.compile(ready), heard
         self._python = python
@@ -369,15 +358,13 @@ class Program:
         self._beat()
 
     @property
-    def failed(self) -> bool:
-        """Whether it has ended, or will never be ready."""
-        return self.code is not None or bool(self._refusal)
+    def settled(self) -> bool:
+        """Whether it is ready, or never will be."""
+        return self.code is not None or self.ready is not None
 
     @property
     def failure(self) -> str:
         """Why it failed, without the host's name, and with the next step."""
-        if self._refusal:
-            return self._refusal
         lines = self._reader.tail if self._reader is not None else ()
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return ssh.failure(self.target, self._python, self.code or 0, last)
@@ -389,8 +376,6 @@ class Program:
     def _line(self, line: bytes) -> None:
         text = line.decode(errors="replace")
         self._heard(text)
-        if self.ready is None and (refused := _REFUSED.search(text)):
-            self._refusal = refused[0]
         # A shell's greeting before it may have no end of line.
         if self.ready is None and (found := self._ready.search(text)):
             self.ready, line = found, text[: found.start()].encode()
@@ -522,13 +507,9 @@ class Supervisor:
         self,
         until: Callable[[], object],
         patience_s: float | None = None,
-        *,
-        every_s: float | None = None,
     ) -> bool:
-        """Serve the loop until the condition holds; False: that took too long.
-
-        Args:
-          every_s: how often to look, beside the times when something happens.
+        """Serve the loop until the condition holds, which is looked at `_LOOK_S` after
+        the last time at the latest; False: that took too long.
 
         Raises:
           Interrupted: a signal came, and no program runs yet that could act on it.
@@ -542,7 +523,7 @@ class Supervisor:
                 return True
             if latest is not None and time.monotonic() >= latest:
                 return False
-            self._serve(latest, every_s)
+            self.loop.serve(time.monotonic() + _LOOK_S)
             self.mind()
 
     def follow(self, program: Program, *, passes_on: bool = True) -> int:
@@ -552,12 +533,6 @@ class Supervisor:
         self.wait(lambda: program.code is not None)
         assert program.code is not None
         return program.code
-
-    def _serve(self, latest: float | None, every_s: float | None = None) -> None:
-        if every_s is not None:
-            soon = time.monotonic() + every_s
-            latest = soon if latest is None else min(latest, soon)
-        self.loop.serve(latest)
 
     def _act_on_signals(self) -> None:
         while self._arrived:
@@ -598,7 +573,7 @@ class Supervisor:
 
     def _let_end(self, programs: list[Program], latest: float) -> None:
         while any(p.code is None for p in programs) and time.monotonic() < latest:
-            self._serve(latest)
+            self.loop.serve(latest)
 
 
 def _in_foreground() -> bool:

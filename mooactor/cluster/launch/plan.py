@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from mooactor.host import addresses
 from mooactor.host.addresses import ports_text
 
 GRACE_S = 1.2  # so that all has ended three seconds after a signal
@@ -24,25 +25,18 @@ class LaunchError(Exception):
 # -- hosts -------------------------------------------------------------------------
 
 _HERE = ("localhost", "127.0.0.1", "::1")
-# No name starts with a dash: ssh would take it for an option.
-_WRITTEN = re.compile(
-    r"(?:(?P<user>[\w.+][\w.+-]*)@)?"
-    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>\w[\w.-]*|[0-9A-Fa-f:.%]*))"
-    r"(?::(?P<port>\d+))?"
-)
 _NOBODY = "no host is named; write --hosts a,b or a line for each host"
-_NUMBERS = {"slots": "num_cpus", "num_cpus": "num_cpus", "num_gpus": "num_gpus"}
+_NUMBERS = {"slots": "--num-cpus", "num_cpus": "--num-cpus", "num_gpus": "--num-gpus"}
 
 
 class Target(NamedTuple):
-    """One host, as the user wrote it."""
+    """One host, as the user wrote it; `offers`: options of its ``mooactor host``."""
 
     name: str
     address: str  # what ssh is given
     user: str | None = None
     port: int | None = None
-    num_cpus: int | None = None
-    num_gpus: int | None = None
+    offers: tuple[str, ...] = ()
 
     @property
     def is_here(self) -> bool:
@@ -72,15 +66,12 @@ def of_file(path: str) -> list[Target]:
     Raises:
       LaunchError: the file cannot be read, or a line is wrong.
     """
-    if not path:
-        raise LaunchError(_NOBODY)
     try:
         with open(path, encoding="utf-8-sig") as file:
             lines = [line.partition("#")[0].split() for line in file]
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
         raise LaunchError(
-            f"the hostfile {path} cannot be read ({reason}): check --hostfile, or name "
+            f"the hostfile {path} cannot be read ({error}): check --hostfile, or name "
             "the hosts with --hosts"
         ) from None
     numbered = enumerate(lines, 1)
@@ -88,70 +79,57 @@ def of_file(path: str) -> list[Target]:
 
 
 def _line(words: list[str], where: str) -> Target:
-    target = _target(words[0], where)
+    offers: list[str] = []
     for word in words[1:]:
         key, _, value = word.partition("=")
-        if key not in _NUMBERS or not value.isdecimal() or len(value) > 9:
+        if key not in _NUMBERS or not value.isdecimal():
             raise LaunchError(
                 f"{where}: {word!r} is unknown; write slots=N, num_cpus=N or num_gpus=N"
             )
-        if _NUMBERS[key] == "num_cpus":
-            target = target._replace(num_cpus=int(value))
-        else:
-            target = target._replace(num_gpus=int(value))
-    return target
+        offers += [_NUMBERS[key], value]
+    return _target(words[0], where)._replace(offers=tuple(offers))
 
 
 def _target(word: str, where: str) -> Target:
-    # Several colons without brackets are an IPv6 address without a port.
-    user, at, rest = word.rpartition("@")
-    if rest.count(":") > 1 and "[" not in rest:
-        word = f"{user}{at}[{rest}]"
-    found = _WRITTEN.fullmatch(word)
-    address = found and (found["v6"] or found["host"])
-    if not found or not address or not 0 < int(found["port"] or 22) < 1 << 16:
+    user, _, rest = word.rpartition("@")
+    try:
+        host, port = addresses.parse(rest, default_port=0)
+        # ssh would take a name that starts with a dash for an option.
+        if host == "*" or word.startswith(("-", "@")) or host.startswith("-"):
+            raise ValueError
+    except ValueError:
         raise LaunchError(
             f"{where}: {word!r} is no host; write NAME, USER@NAME, NAME:PORT or "
             "[IPv6]:PORT"
-        )
-    port = int(found["port"]) if found["port"] else None
-    return Target(address, address, found["user"], port)
+        ) from None
+    return Target(host, host, user or None, port or None)
 
 
 def _distinct(targets: list[Target]) -> list[Target]:
     """Those of one address and different ports are different hosts."""
+    if not targets:
+        raise LaunchError(_NOBODY)
     names = [target.name for target in targets]
     for at, target in enumerate(targets):
         if names.count(target.name) > 1 and target.port:
             targets[at] = target._replace(name=f"{target.name}:{target.port}")
     names = [target.name for target in targets]
-    for name in names:
-        if names.count(name) > 1:
-            raise LaunchError(f"host {name} is named twice; name it once")
     here = [target.name for target in targets if target.is_here]
-    if len(here) > 1:
-        raise LaunchError(
-            f"{here[0]} and {here[1]} are both this machine; name it once"
-        )
-    if not targets:
-        raise LaunchError(_NOBODY)
+    if len(here) > 1 or len({*names}) < len(names):
+        raise LaunchError(f"a host is named twice in {', '.join(names)}; name it once")
     return targets
 
 
 # -- variables ---------------------------------------------------------------------
 
+
+def _ours(names: str) -> frozenset[str]:
+    return frozenset(f"MOOACTOR_{name}" for name in names.split())
+
+
 #: The launch itself says these on each host: keys, and where things are.
-_OF_THE_LAUNCH = frozenset(
-    f"MOOACTOR_{name}"
-    for name in (
-        *("KEY", "KEY_FILE", "ADDRESS", "HOST_NAME"),
-        *("PORTS", "HOSTS", "FIRST", "JOB"),
-    )
-)
-#: These hold for one host.
-_OF_A_HOST = frozenset(
-    f"MOOACTOR_{name}" for name in ("BIND", "HOST_ID", "NETNS", "SESSION_MARK")
-)
+_OF_THE_LAUNCH = _ours("KEY KEY_FILE ADDRESS HOST_NAME PORTS HOSTS FIRST JOB")
+_OF_A_HOST = _ours("BIND HOST_ID NETNS SESSION_MARK")
 
 
 def settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -187,6 +165,17 @@ def _variable(option: str, environ: Mapping[str, str]) -> tuple[str, str]:
     return name, value if equals else environ[name]
 
 
+def python_path(source: str, python: str | None, *more: str) -> str:
+    """PYTHONPATH of the hosts' interpreter: this process's own, `more`, and the folder
+    `source` of mooactor if that is not installed, unless they have another one."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = [os.path.abspath(entry) for entry in given if entry]
+    installed = os.path.basename(source) in ("site-packages", "dist-packages")
+    if python is None and not installed and source not in path:
+        path.append(source)
+    return os.pathsep.join([*path, *filter(None, more)])
+
+
 # -- all of it ---------------------------------------------------------------------
 
 
@@ -199,9 +188,8 @@ class Plan:
       targets: the hosts; the program runs on the first.
       key: the cluster's key, 64 hexadecimal digits; another one in a job whose first
         process has made it.
-      python: the interpreter on the hosts; None: this one.
-      path: what goes before the interpreter's own import path.
-      own_path: the same on this machine, whose broker has this interpreter.
+      python: the interpreter on the hosts.
+      own_path: PYTHONPATH of the broker, which has this interpreter.
       variables: for the environment of the hosts and of the program.
       offers: options for every ``mooactor host``: ``--num-cpus 4``.
       address: where the hosts reach this machine; None: where ssh comes from.
@@ -214,9 +202,8 @@ class Plan:
     targets: list[Target]
     key: str
     cwd: str
-    python: str | None = None
-    path: list[str] = field(default_factory=list)
-    own_path: list[str] = field(default_factory=list)
+    python: str = sys.executable
+    own_path: str = ""
     variables: dict[str, str] = field(default_factory=dict, repr=False)
     offers: list[str] = field(default_factory=list)
     ports: range | None = None
@@ -225,15 +212,6 @@ class Plan:
     min_hosts: int | None = None
     patience_s: float = 60.0
     grace_s: float = GRACE_S
-
-    @property
-    def port_words(self) -> list[str]:
-        """The option of a broker or a host."""
-        return [] if self.ports is None else ["--ports", ports_text(self.ports)]
-
-    @property
-    def interpreter(self) -> str:
-        return self.python or sys.executable
 
     @property
     def script(self) -> str | None:
@@ -247,10 +225,9 @@ class Plan:
         arguments: Sequence[str] = (),
         **values: str,
     ) -> dict[str, Any]:
-        """For the `starter` of a Python program. ``{ADDRESS}`` in its words, and in the
-        values of variables, stands for `address`, or for where ssh came from. In the
-        arguments, which are the user's, nothing is filled in."""
-        path = [*self.path, *filter(None, [self.variables.get("PYTHONPATH")])]
+        """For the `starter` of a Python program. ``{ADDRESS}`` in its words and in
+        `values`, which are variables, too, stands for `address`, or for where ssh came
+        from. In the arguments, which are the user's, nothing is filled in."""
         return {
             "words": [*words],
             "arguments": [*arguments],
@@ -259,20 +236,14 @@ class Plan:
             "address": address,
             "key": self.key,
             "cwd": self.cwd,
-            "path": os.pathsep.join(path).split(os.pathsep) if path else [],
             "script": None,
         }
 
-
-def command(*words: str) -> list[str]:
-    """``mooactor WORDS``; what lies in the working directory does not take the place of
-    modules."""
-    return ["-P", "-m", "mooactor", *words]
-
-
-def bracketed(address: str) -> str:
-    """As it stands before a port."""
-    return f"[{address}]" if ":" in address and "[" not in address else address
+    def command(self, *words: str) -> list[str]:
+        """``mooactor WORDS``, within the ports of the launch. What lies in the working
+        directory does not take the place of modules."""
+        ports = [] if self.ports is None else ["--ports", ports_text(self.ports)]
+        return ["-P", "-m", "mooactor", *words, *ports]
 
 
 def check_script(script: str, cwd: str) -> None:
@@ -282,15 +253,3 @@ def check_script(script: str, cwd: str) -> None:
             f"there is no script {script} in {cwd}: check its path, or name its "
             "directory with --cwd"
         )
-
-
-def path_of_driver(source: str, python: str | None) -> list[str]:
-    """The entries before the import path of the hosts' interpreter: PYTHONPATH, and the
-    folder `source` of mooactor if that is not installed, unless they have another
-    interpreter."""
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    path = [os.path.abspath(entry) for entry in given if entry]
-    installed = os.path.basename(source) in ("site-packages", "dist-packages")
-    if python is None and not installed and source not in path:
-        path.append(source)
-    return path

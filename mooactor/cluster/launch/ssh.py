@@ -12,16 +12,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Callable
-from typing import IO
 
 from mooactor.cluster.launch.plan import LaunchError, Target
 from mooactor.cluster.launch.starter import FAILED, ORDER_ON_STDIN
 from mooactor.control import addresses
 
 LOST = 255  # ssh's own exit code
-_NOT_EXECUTABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128  # a shell's
+_NOT_RUN, _SIGNALLED = (126, 127), 128  # a shell's
 #: A connection over which nothing comes for so long is given up by both sides: the
 #: starter ends then what it has started.
 SILENCE_S = 60.0
@@ -34,17 +32,11 @@ _OPTIONS = (
     *("-o", f"ServerAliveInterval={SILENCE_S / _LOOKS:.0f}"),
     *("-o", f"ServerAliveCountMax={_LOOKS}"),
 )
-_ADVICE = (
-    ("Host key verification failed", "run ssh {name} once by hand and accept its key"),
-    ("Permission denied", "give it your public key (ssh-copy-id), or load your agent"),
-    ("Could not resolve", "check the name, or add it to ~/.ssh/config"),
-)
 EXCLUDED = (".git", ".venv", "runs", "__pycache__")  # what `copy` leaves here
-_POLL_S = 0.05
 
 
 def client(target: Target) -> list[str]:
-    """The words of an ssh to the target, without the command.
+    """The words of an ssh, which the way to the target follows.
 
     Raises:
       LaunchError: there is no ssh here.
@@ -54,9 +46,7 @@ def client(target: Target) -> list[str]:
             f"host {target.name} needs ssh, which this machine lacks: install it "
             "(Debian: apt-get install openssh-client)"
         )
-    user = ["-l", target.user] if target.user else []
-    port = ["-p", str(target.port)] if target.port else []
-    return ["ssh", *_OPTIONS, *user, *port]
+    return ["ssh", *_OPTIONS]
 
 
 def words(target: Target, python: str) -> list[str]:
@@ -65,7 +55,7 @@ def words(target: Target, python: str) -> list[str]:
     command = [python, "-c", ORDER_ON_STDIN]
     if target.is_here:
         return command
-    return [*client(target), "--", target.address, f"exec {shlex.join(command)}"]
+    return [*client(target), *_way(target), f"exec {shlex.join(command)}"]
 
 
 def failure(target: Target, python: str, code: int, last: str) -> str:
@@ -74,17 +64,13 @@ def failure(target: Target, python: str, code: int, last: str) -> str:
     if FAILED in last:
         return last.partition(FAILED)[2]
     if code == LOST and not target.is_here:
-        name = _written(target)
-        steps = (step.format(name=name) for sign, step in _ADVICE if sign in last)
-        step = next(steps, f"check that {trial(target)} works")
-        return f"ssh failed ({last or 'it said nothing'}): {step}"
-    if code == _NOT_FOUND:
+        said = last or "it said nothing"
+        return f"ssh failed ({said}): check that {trial(target)} works"
+    if code in _NOT_RUN:
         return (
-            f"it has no {python}: install Python there, or name one with --python "
+            f"it cannot run {python}: install Python there, or name one with --python "
             "(the same path on all hosts)"
         )
-    if code == _NOT_EXECUTABLE:
-        return f"{python} cannot be run there: name another interpreter with --python"
     if number := next((n for n in signal.Signals if n == code - _SIGNALLED), None):
         return (
             f"killed by signal {number} ({number.name}); find out who sent it, such as "
@@ -96,19 +82,19 @@ def failure(target: Target, python: str, code: int, last: str) -> str:
             "interpreter with --python"
         )
     else:
-        doctor = f"run {python} -m mooactor doctor there by hand"
-        step = "mend that, and try again" if last else doctor
+        step = f"mend that, or run {python} -m mooactor doctor there by hand"
     return f"exit code {code}{last and f': {last}'}; {step}"
 
 
 def trial(target: Target) -> str:
     """A command that shows whether the target can be reached."""
-    return f"ssh -o BatchMode=yes {_written(target)} true"
+    return shlex.join(["ssh", "-o", "BatchMode=yes", *_way(target), "true"])
 
 
-def _written(target: Target) -> str:
-    port = f"-p {target.port} " if target.port else ""
-    return port + (f"{target.user}@" if target.user else "") + target.address
+def _way(target: Target) -> list[str]:
+    user = ["-l", target.user] if target.user else []
+    port = ["-p", str(target.port)] if target.port else []
+    return [*user, *port, target.address]
 
 
 def own_address(target: Target) -> str:
@@ -118,7 +104,7 @@ def own_address(target: Target) -> str:
     Raises:
       LaunchError: there is no ssh here, or no way without a proxy.
     """
-    asked = [*client(target), "-G", "--", target.address]
+    asked = [*client(target), "-G", *_way(target)]
     said = subprocess.run(asked, capture_output=True, text=True).stdout
     found = re.search(r"^hostname (\S+)", said, re.M)
     name = found[1] if found else target.address
@@ -137,7 +123,7 @@ def own_address(target: Target) -> str:
 
 def copy(targets: list[Target], there: str, wait: Callable[..., bool]) -> None:
     """Copy the working directory to the targets with rsync, over the same ssh, at the
-    same time. Nothing is deleted there.
+    same time. Nothing is deleted there. rsync says on stderr what it lacks.
 
     Args:
       there: the directory on the hosts.
@@ -159,47 +145,28 @@ def copy(targets: list[Target], there: str, wait: Callable[..., bool]) -> None:
     with contextlib.ExitStack() as stack:
         copies = []
         for target in targets:
-            errors = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
-            copies.append((target, _start_copy(target, source, there, errors), errors))
-            stack.callback(copies[-1][1].wait)
-            stack.callback(copies[-1][1].terminate)
-        wait(lambda: all(c.poll() is not None for _, c, _ in copies), every_s=_POLL_S)
-        failed = [
-            _why(target, each.returncode, errors)
-            for target, each, errors in copies
-            if each.returncode
-        ]
-    if failed:
-        raise LaunchError("; ".join(failed))
+            copies.append(_start_copy(target, source, there))
+            stack.callback(copies[-1].wait)
+            stack.callback(copies[-1].terminate)
+        wait(lambda: all(copy.poll() is not None for copy in copies))
+    for target, each in zip(targets, copies, strict=True):
+        if each.returncode:
+            raise LaunchError(
+                f"host {target.name}: rsync ended with exit code {each.returncode}: "
+                "mend what it says above (rsync must be there, too), or copy the "
+                "program there yourself and leave --sync away"
+            )
 
 
-def _start_copy(
-    target: Target, source: str, there: str, errors: IO[str]
-) -> subprocess.Popen[bytes]:
-    host = f"[{target.address}]" if ":" in target.address else target.address
+def _start_copy(target: Target, source: str, there: str) -> subprocess.Popen[bytes]:
+    *options, address = _way(target)
+    host = f"[{address}]" if ":" in address else address
     words = [
         *("rsync", "--archive", "--compress"),
         *(f"--exclude={name}" for name in EXCLUDED),
-        f"--rsh={shlex.join(client(target))}",
+        f"--rsh={shlex.join([*client(target), *options])}",
         f"--rsync-path=mkdir -p {shlex.quote(there)} && rsync",
         *("--", f"{source}/", f"{host}:{there}/"),
     ]
     null = subprocess.DEVNULL
-    return subprocess.Popen(
-        words, stdin=null, stdout=null, stderr=errors, process_group=0
-    )
-
-
-def _why(target: Target, code: int, errors: IO[str]) -> str:
-    errors.seek(0)
-    said = errors.readlines()
-    if code == _NOT_FOUND or any("rsync: command not found" in line for line in said):
-        return (
-            f"host {target.name} has no rsync: install it there, or leave --sync away"
-        )
-    # rsync's last line only says where in its source it gave up.
-    first = next((line.strip() for line in said if line.strip()), "it said nothing")
-    return (
-        f"host {target.name}: rsync ended with exit code {code} ({first}): mend that, "
-        "or copy the program there yourself and leave --sync away"
-    )
+    return subprocess.Popen(words, stdin=null, stdout=null, process_group=0)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import glob
 import json
 import os
 import re
@@ -26,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 FAILED = "mooactor starter: "  # begins the line on stderr that says what is missing
 # One line, for the shell of any user and for any Python; Python 2 has no -P. Files
@@ -54,21 +53,18 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SPARED = re.compile(rb"^moo-(agent|janitor)\n|mooactor\.host\.agent|\nssh: .*\[mux\]")
 
 
-class Missing(Exception):
-    """Something that the program needs is not on this host."""
-
-
 def main() -> None:
     """Obey the order on stdin; exit as the program does, with 128 + N after signal N,
     or with 2 if it could not be started."""
     order = json.loads(sys.stdin.buffer.readline())
-    try:
-        words, environment = prepare(order)
-    except Missing as missing:
-        print(f"{FAILED}{missing}", file=sys.stderr)
-        sys.exit(2)
-    code = run(order, words, environment)
+    code = run(order, *prepare(order))
     os._exit(code if code >= 0 else 128 - code)  # a thread still reads stdin
+
+
+def refuse(why: str) -> NoReturn:
+    """Something that the program needs is not on this host."""
+    print(f"{FAILED}{why}", file=sys.stderr)
+    sys.exit(2)
 
 
 def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
@@ -77,17 +73,24 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     try:
         os.chdir(order["cwd"])
     except OSError as error:
-        raise Missing(
+        refuse(
             f"the directory {order['cwd']} cannot be entered ({error.strerror}): make "
             "it there, copy it with --sync, or name another with --cwd"
-        ) from None
+        )
     script = order["script"]
     if script and not os.path.isfile(script):
-        raise Missing(
+        refuse(
             f"there is no script {script} in {os.getcwd()}: copy it there, or use "
             "--sync"
         )
-    address = order["address"] or _launcher()
+    # ssh's client has the launcher's address as this host sees it.
+    address = order["address"] or os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    if not address:
+        refuse(
+            "its sshd does not tell the address of the launching machine "
+            "(SSH_CONNECTION): name that with --address"
+        )
+    address = f"[{address}]" if ":" in address else address
     words = [word.replace("{ADDRESS}", address) for word in order["words"]]
     values = {
         name: v.replace("{ADDRESS}", address) for name, v in order["values"].items()
@@ -98,20 +101,7 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     os.fchmod(file, 0o600)
     os.write(file, order["key"].encode() + b"\n")
     environment["MOOACTOR_KEY_FILE"] = f"/proc/{os.getpid()}/fd/{file}"
-    if order["path"]:
-        environment["PYTHONPATH"] = os.pathsep.join(order["path"])
     return [sys.executable, *words, *order["arguments"]], environment
-
-
-def _launcher() -> str:
-    """The launcher's address as this host sees it: ssh's client has it."""
-    words = os.environ.get("SSH_CONNECTION", "").split()
-    if not words:
-        raise Missing(
-            "its sshd does not tell the address of the launching machine "
-            "(SSH_CONNECTION): name that with --address"
-        )
-    return f"[{words[0]}]" if ":" in words[0] else words[0]
 
 
 def run(order: dict[str, Any], words: list[str], environment: dict[str, str]) -> int:
@@ -189,14 +179,10 @@ def kill_orphans(strangers: set[int]) -> None:
 
 
 def children() -> set[int]:
-    """The pids of this process's children, as /proc has them. A shell that has become
-    this process may have left it some."""
-    found: set[int] = set()
-    for path in glob.glob("/proc/self/task/*/children"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            with open(path) as file:
-                found.update(map(int, file.read().split()))
-    return found
+    """The pids of this process's children: the only thread that has some is the first.
+    A shell that has become this process may have left it some."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return set(map(int, file.read().split()))
 
 
 def _is_spared(pid: int) -> bool:

@@ -386,6 +386,23 @@ def test_a_newcomer_whose_state_does_not_come_gives_up_and_the_others_go_on(
     assert late.state()[0] == one.state()[0]
 
 
+def test_a_newcomer_looks_for_messages_to_know_whether_its_state_is_here() -> None:
+    class Unheard:  # until somebody looks
+        here = False
+
+        def want(self) -> None:
+            pass
+
+        def done(self) -> bool:
+            self.here = True
+            return True
+
+        def is_here(self) -> bool:
+            return self.here
+
+    assert accumulator._Arrival(Unheard(), version=1, room=8).is_due()
+
+
 def test_gradients_that_are_kept_for_a_newcomer_are_bounded_by_their_size() -> None:
     assert [accumulator._room(n) for n in (1, 1 << 20, 100 << 20, 1 << 30)] == [
         *(1024, 256, 2, 1)

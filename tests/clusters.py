@@ -164,14 +164,17 @@ class Network:
             self._nft(host, "delete table inet loss").check_returncode()
             self._losing.discard(host)
 
-    def mend(self) -> None:
-        """Everything is whole again."""
+    def mend(self) -> list[str]:
+        """Everything is whole again. Returns the hosts whose cable was out."""
         for source, target in list(self._swallowed):
             self.deliver(source, target)
+        healed = []
         for host in self.hosts:
             self.lose_none(host)
             if not self._is_up(host):
                 self.heal(host)
+                healed.append(host)
+        return healed
 
     @contextlib.contextmanager
     def cut_off(self, host: str) -> Iterator[None]:
@@ -476,7 +479,9 @@ class LastingCluster(Cluster):
         """All is as it was at first: the cables, the programs, and what they know."""
         if anew:
             self._end_programs()
-        self.network.mend()
+        for host in self.network.mend():
+            if host in self.members:  # it would be lost, and come back, a moment later
+                self.members[host].kill()
         for program in (self.broker, *self.members.values()):
             if program is not None and program.process.poll() is None:
                 program.process.send_signal(signal.SIGCONT)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import dis
+import random
 import signal
 import sys
 import traceback
@@ -27,6 +28,9 @@ import mooactor
 
 _PACKAGE = str(Path(mooactor.__file__).parent)
 _TESTS = str(Path(__file__).parent)
+
+SIGNALS = 40  # of each run
+_MANY = 1 << 30
 
 _press: Any = ctypes.pythonapi["PyErr_SetInterrupt"]
 _press.argtypes = [ctypes.py_object] * 3  # as a trace function; it takes none
@@ -98,6 +102,15 @@ class Point:
                 if following.opname in _LOOKS and not _leaves(one.opname)
             }
         return self._before[code]
+
+
+def at_some_points(run: Callable[[Point], None]) -> None:
+    """Call `run`, which interrupts something, with some of the points that this has."""
+    run(last := Point(_MANY))
+    count = _MANY - last._left
+    assert count > 5
+    for number in sorted(random.Random(1).sample(range(count), min(SIGNALS, count))):
+        run(Point(number + 1))
 
 
 def _raise() -> None:

@@ -93,7 +93,8 @@ def _listed(refs: Any, what: str) -> list[Ref[Any]]:
     checks.kind("refs", refs, Iterable, what)
     listed = list(refs)
     for index, ref in enumerate(listed):
-        checks.kind(f"refs[{index}]", ref, Ref, "a Ref, as .remote(…) returns it")
+        if not isinstance(ref, Ref):
+            checks.kind(f"refs[{index}]", ref, Ref, "a Ref, as .remote(…) returns it")
     return listed
 
 

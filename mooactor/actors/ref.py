@@ -16,7 +16,7 @@ from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
 from mooactor.process.loops import refuse_to_block, running_loop
 from mooactor.process.objects.borrow import borrowing_in_progress
-from mooactor.process.objects.future import Future
+from mooactor.process.objects.future import STORED, Future
 from mooactor.process.objects.holds import Hold, claimed
 from mooactor.process.objects.results import Fetched
 from mooactor.process.objects.table import PINNED
@@ -138,8 +138,9 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         """Have its value fetched as soon as it is there: somebody will read it."""
         for call in self.parts or (self,):
             call.wanted = True
-        self._begin()
-        if self.state:
+        if self.home is not None or self._runtime.closed:
+            self._begin()
+        if self.state == STORED:
             self.pull()
 
     def _not_done(self, timeout: float | None) -> BaseException:

@@ -23,17 +23,22 @@ and every member makes the same step of its optimizer with their mean over all s
   named in a warning, and get these tensors from the majority.
 
 A round is one state machine, `_round`, that yields operations to wait for. `for`,
-`async for` and `poll` differ in how they wait.
+`async for` and `poll` differ in how they wait. The accumulator keeps the round and its
+present operation, so a loop that was interrupted there, by Ctrl-C or the end of a task,
+is resumed by the next one. If an exception ended the round itself, as in the middle of
+an update, this member joins again as a newcomer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -42,20 +47,28 @@ from torch import Tensor, nn
 from mooactor.actors.api import put
 from mooactor.actors.ref import Ref
 from mooactor.control import codec
-from mooactor.errors import ActorDied, ActorUnavailable, MooError, PeerLost
+from mooactor.control.complaints import was_interrupted
+from mooactor.errors import (
+    ActorDied,
+    ActorUnavailable,
+    CallTimeout,
+    MooError,
+    PeerLost,
+)
 from mooactor.learner.group import LearnerGroup
 from mooactor.learner.overlap import refuse_new_parameters
 from mooactor.learner.work import TakenOut, Work
 from mooactor.process import checks
 
-_Round = Generator["Work[Any] | _Arrival | _Return", None, None]
+_Round = Generator["Work[Any] | _OwnWait", None, None]
 #: Contributions of a member that one round can choose from, if `exact`.
 _CHOICE = 16
 #: Seconds after which a member comes back that was taken out of the group.
 _AWAY_S = 30.0
 #: Reduced gradients that a member keeps while it fetches a snapshot: as many as fit
 #: into so many bytes, but not more than that number, as the others wait while it makes
-#: up for them. When there is no room left, the others wait for the snapshot.
+#: up for them. When there is no room left, the others wait for the snapshot, for half
+#: of the group's timeout.
 _KEPT_BYTES, _KEPT = 256 << 20, 1024
 
 
@@ -95,52 +108,71 @@ class _Contribution(NamedTuple):
     sums: list[Tensor]
 
 
-class _Arrival:
-    """A snapshot on its way, to be waited for as a `Work` is."""
+class _OwnWait:
+    """Something that concerns this member alone, and is waited for as a `Work` is."""
+
+    def start(self) -> _OwnWait:
+        return self
+
+    def done(self) -> bool:
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        raise NotImplementedError
+
+    def __await__(self) -> Generator[Any, None, None]:
+        while not self.done():
+            yield from asyncio.sleep(0.05).__await__()
+        self.wait()
+
+
+class _Arrival(_OwnWait):
+    """A snapshot on its way."""
 
     def __init__(self, ref: Ref[Any], version: int, room: int) -> None:
         self._ref, self.version, self._room = ref, version, room
         self.kept: list[list[Tensor]] = []  # gradients that were reduced since then
         self.value: Any = None
         self.is_lost = False  # with its owner, or the way to it
+        self.is_late = False
+        self._until = math.inf
         ref.want()
-
-    def start(self) -> _Arrival:
-        return self
-
-    def done(self) -> bool:
-        return self._ref.done() and self._ref.is_here()
 
     def is_due(self) -> bool:
         """Whether it is here, or others have to wait for it now."""
         return not self.is_lost and (self.done() or len(self.kept) >= self._room)
 
-    def wait(self) -> None:
-        try:
-            self.value = self._ref.get()
-        except (ActorDied, ActorUnavailable):
-            self.is_lost = True
-
-    def __await__(self) -> Generator[Any, None, None]:
-        try:
-            self.value = yield from self._ref.__await__()
-        except (ActorDied, ActorUnavailable):
-            self.is_lost = True
-
-
-class _Return:
-    """Joining the group again, to be waited for as a `Work` is.
-
-    It begins when this member has been away for a while, since the others lose some
-    seconds with each member that comes back while its connections still fail.
-    """
-
-    def __init__(self, group: LearnerGroup) -> None:
-        self._group = group
-        self._when: float | None = time.monotonic() + min(_AWAY_S, group.timeout / 2)
-
-    def start(self) -> _Return:
+    def within(self, seconds: float) -> _Arrival:
+        """It is late after so long."""
+        self._until = time.monotonic() + seconds
         return self
+
+    def done(self) -> bool:
+        return self._is_here() or time.monotonic() >= self._until
+
+    def _is_here(self) -> bool:
+        return self._ref.done() and self._ref.is_here()  # the former hears of it
+
+    def wait(self) -> None:
+        left = self._until - time.monotonic()
+        if left <= 0 and not self._is_here():
+            self.is_late = True
+            return
+        try:
+            self.value = self._ref.get(max(0.0, left))
+        except (ActorDied, ActorUnavailable):
+            self.is_lost = True
+        except CallTimeout:
+            self.is_late = True
+
+
+class _Return(_OwnWait):
+    """Joining the group again, `away_s` after it was made."""
+
+    def __init__(self, group: LearnerGroup, away_s: float) -> None:
+        group._member()  # of which it still is one
+        self._group = group
+        self._when: float | None = time.monotonic() + away_s
 
     def done(self) -> bool:
         return self._is_back(0.0)
@@ -148,10 +180,6 @@ class _Return:
     def wait(self) -> None:
         while not self._is_back(0.1):
             pass
-
-    def __await__(self) -> Generator[Any, None, None]:
-        while not self._is_back(0.0):
-            yield from asyncio.sleep(0.05).__await__()
 
     def _is_back(self, seconds: float) -> bool:
         if self._when is not None and time.monotonic() < self._when:
@@ -163,7 +191,7 @@ class _Return:
                 self._group._knock()
                 self._when = None
             return self._group._is_in(seconds)
-        except BaseException:
+        except Exception:
             self._group.leave()
             raise
 
@@ -181,12 +209,18 @@ class Accumulator:
     All members iterate until they leave the group, and members that join begin to. An
     iteration is one round: it waits for the others, also if this member has skipped.
     Members that fetch the state take part in rounds, and run nothing of the program's
-    loop meanwhile. So the group is the accumulator's from now on: for operations of its
-    own the program has another group.
+    loop meanwhile. If the others have had to wait for that for half of the group's
+    timeout, the member leaves, and its loop raises `CallTimeout`.
+    The group is the accumulator's from now on: for operations of its own the program
+    has another group.
     A process makes its model and optimizer before it joins the group, as the others
     wait for its first iteration from then on.
     In an asyncio program, ``async for`` does the same. A loop that must never wait, as
     moolib's, calls `poll`.
+
+    After Ctrl-C, or any exception, the next loop goes on where this one has ended; in
+    the middle of an update, as a member that joins. Another accumulator needs another
+    membership: leave the group, and join again.
 
     Threads: one at a time.
     """
@@ -253,32 +287,25 @@ class Accumulator:
         self._check_is_due = False  # of the states; all members see it alike
         self._has_more = False  # contributions, perhaps, for one more update at once
         self._counts: Counter[str] = Counter()
-        self._running: tuple[_Round, Work[Any] | _Arrival | _Return] | None = None
+        #: The round, and what it waits for; None: it has come to its end.
+        self._running: tuple[_Round, Work[Any] | _OwnWait | None] | None = None
+        self._is_torn = False  # if no round is running: the last one was cut short
         self._has_begun = False
 
     # -- three ways to wait ------------------------------------------------
 
     def __iter__(self) -> Iterator[Step]:
         while True:
-            self._drive(self._before_step())
+            while (work := self._awaited()) is not None:
+                with self._going_on():
+                    work.wait()
             yield Step(self)
-
-    def _drive(self, steps: _Round) -> None:
-        work = _advance(steps)
-        while work is not None:
-            work = _after(steps, work)
 
     async def __aiter__(self) -> AsyncIterator[Step]:
         while True:
-            steps = self._before_step()
-            work = _advance(steps)
-            while work is not None:
-                try:
+            while (work := self._awaited()) is not None:
+                with self._going_on():
                     await work
-                except (PeerLost, TakenOut) as error:
-                    work = _advance(steps, error)
-                else:
-                    work = _advance(steps)
             yield Step(self)
             await asyncio.sleep(0)
 
@@ -289,20 +316,52 @@ class Accumulator:
         Raises:
           CallTimeout: as `Work.wait` does.
         """
-        if self._running is None:
-            steps = self._before_step()
-            work = _advance(steps)
-        else:
-            steps, work = self._running
-        while work is not None:
-            work.start()
-            if not work.done():
-                self._running = steps, work
+        while (work := self._awaited()) is not None:
+            if not work.start().done():
                 return None
-            self._running = None
-            work = _after(steps, work)
-        self._running = None
+            with self._going_on():
+                work.wait()
         return Step(self)
+
+    def _awaited(self) -> Work[Any] | _OwnWait | None:
+        """The operation that this member is at; None: its next step can begin."""
+        if self._running is None:
+            self._advance(self._before_step(self._is_torn))
+        assert self._running is not None
+        _, work = self._running
+        if work is None:
+            self._running = None
+        return work
+
+    def _advance(self, steps: _Round, error: Exception | None = None) -> None:
+        """To the round's next operation, or its end."""
+        self._is_torn = True  # first: a signal handler may raise at any point
+        self._running = None
+        try:
+            work = next(steps) if error is None else steps.throw(error)
+        except StopIteration:
+            work = None
+        self._running = steps, work
+        self._is_torn = False
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """The body waits for the present operation, then the round goes on. If the wait
+        is interrupted, it stays the present one."""
+        assert self._running is not None
+        steps, work = self._running
+        try:
+            yield
+        except (PeerLost, TakenOut) as error:
+            self._advance(steps, error)
+        except Exception as error:
+            if not was_interrupted(error):
+                # An operation fails for all alike, and all of them begin a round.
+                self._is_torn = not isinstance(work, Work)
+                self._running = None
+            raise
+        else:
+            self._advance(steps)
 
     # -- what there is to know ---------------------------------------------
 
@@ -384,17 +443,25 @@ class Accumulator:
 
     # -- a round -----------------------------------------------------------
 
-    def _before_step(self) -> _Round:
+    def _before_step(self, is_torn: bool) -> _Round:
         """End the round of the last step; join again if that is necessary."""
+        away_s = 0.0
         while True:
             try:
+                if is_torn:
+                    yield from self._join_again(away_s)
                 yield from self._before_step_as_member()
                 return
             except TakenOut:
-                self._has_begun, self._is_new, self._epoch = False, True, -1
-                if self._arriving is not None:
-                    self._arriving.is_lost = True
-                yield _Return(self.group)
+                # The others lose some seconds with each member that comes back while
+                # its connections still fail.
+                is_torn, away_s = True, min(_AWAY_S, self.group.timeout / 2)
+
+    def _join_again(self, away_s: float) -> _Round:
+        self._has_begun, self._is_new, self._epoch = False, True, -1
+        if self._arriving is not None:
+            self._arriving.is_lost = True
+        yield _Return(self.group, away_s)
 
     def _before_step_as_member(self) -> _Round:
         """End the round of the last step; at first, get the state of the others."""
@@ -447,8 +514,7 @@ class Accumulator:
                 yield from self._compare_states()
         arriving = self._arriving
         if arriving is not None and arriving.is_due():
-            yield arriving
-            self._take(arriving)
+            yield from self._receive(arriving)
         yield self.group.barrier_async()  # newcomers come in
 
     def _choose(self) -> Generator[Any, None, list[int] | None]:
@@ -568,8 +634,7 @@ class Accumulator:
         self._arriving = _Arrival(offer, newest, room)
         self.version = newest
         if not trained:
-            yield self._arriving
-            self._take(self._arriving)
+            yield from self._receive(self._arriving)
 
     def _kept_state(self) -> list[Tensor]:
         return [*self.model.parameters(), *self.model.buffers()]
@@ -589,8 +654,18 @@ class Accumulator:
             self._offer.unpin()
             self._offer = None
 
-    def _take(self, arrival: _Arrival) -> None:
-        """The snapshot is here: make the steps that the others have made since."""
+    def _receive(self, arrival: _Arrival) -> _Round:
+        """Wait for the snapshot, and make the steps that the others have made since.
+        They wait, too, so this member gives up before the operation fails for them."""
+        seconds = self.group.timeout / 2
+        yield arrival.within(seconds)
+        if arrival.is_late:
+            self.group.leave()
+            raise CallTimeout(
+                f"the state of learner group {self.group.name!r} was not here when the "
+                f"others had waited for it for {seconds} s, so this process has left: "
+                "join again with a longer timeout="
+            )
         if arrival.is_lost:
             return
         values, optimizer, own = arrival.value
@@ -679,24 +754,3 @@ def _hash_of(tensor: Tensor) -> int:
     data: Any = flat.view(torch.uint8).numpy()
     digest = hashlib.blake2b(data, digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
-
-
-def _after(
-    steps: _Round, work: Work[Any] | _Arrival | _Return
-) -> Work[Any] | _Arrival | _Return | None:
-    """Wait for that one; the next one to wait for, as `_advance` says."""
-    try:
-        work.wait()
-    except (PeerLost, TakenOut) as error:
-        return _advance(steps, error)
-    return _advance(steps)
-
-
-def _advance(
-    steps: _Round, error: PeerLost | TakenOut | None = None
-) -> Work[Any] | _Arrival | _Return | None:
-    """The next operation to wait for; None: there are no more."""
-    try:
-        return next(steps) if error is None else steps.throw(error)
-    except StopIteration:
-        return None

@@ -14,17 +14,20 @@ cores the fetch competes for them with the averaging only. All are on one host.
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 import mooactor as moo
+
+MEMBERS = 3
 
 
 class Row(NamedTuple):
@@ -33,37 +36,50 @@ class Row(NamedTuple):
     at: float
     seconds: float
     busy_s: float
+    full: bool  # all members are there
     fetches: bool  # somebody does
 
 
 class Member:
-    def train(self, name: str, megabytes: int, step_s: float, until_s: float) -> Any:
-        """When this began, when it had the state, and the rows until then."""
+    def join(self, name: str, megabytes: int) -> float:
+        """When this began."""
         began = time.monotonic()
         torch.set_num_threads(1)
-        model = nn.Linear(1024, 1024)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        self.model = nn.Linear(1024, 1024)
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         state = np.zeros(megabytes << 20, np.uint8)
-        accumulator = moo.Accumulator(
+        self.accumulator = moo.Accumulator(
             moo.LearnerGroup(name, min_size=1, on_loss="finish"),
-            model,
+            self.model,
             optimizer,
             batch=1,
             check_every=10**9,
             get_state=lambda: state,
             set_state=lambda _: None,
         )
+        return began
+
+    def train(self, step_s: float, lost: int, more_s: float) -> list[Row]:
+        """Until there have been `lost` members fewer than `MEMBERS`, then as many, all
+        with the state; and for `more_s` from then on."""
         rows: list[Row] = []
-        for step in accumulator:
-            now, fetches = time.monotonic(), bool(accumulator.stats()["fetching"])
-            last = rows[-1] if rows else Row(now, 0.0, busy_s(), False)
-            rows.append(Row(now, now - last.at, busy_s(), fetches))
-            if now > until_s:
+        least, ends = MEMBERS, math.inf
+        for step in self.accumulator:
+            now, fetches = time.monotonic(), bool(self.accumulator.stats()["fetching"])
+            size = self.accumulator.group.size
+            last = rows[-1].at if rows else now
+            rows.append(Row(now, now - last, busy_s(), size == MEMBERS, fetches))
+            least = min(least, size)
+            if least <= MEMBERS - lost and rows[-1].full and not fetches:
+                ends = min(ends, now + more_s)
+            if now > ends:
                 break
             time.sleep(step_s)
-            step.add(model(torch.ones(1, 1024)).sum(), count=1)
-        accumulator.group.leave()
-        return began, rows[0].at, rows
+            step.add(self.model(torch.ones(1, 1024)).sum(), count=1)
+        return rows
+
+    def leave(self) -> None:
+        self.accumulator.group.leave()
 
 
 def busy_s() -> float:
@@ -78,20 +94,27 @@ def cores(rows: list[Row]) -> float:
 
 
 def main(megabytes: int = 1024, step_ms: int = 20) -> None:
+    name, step_s = "bench-joins", step_ms / 1e3
     with moo.init():
-        members = [moo.on(Member, num_cpus=0).spawn() for _ in range(3)]
-        warm_s = 8.0 + megabytes / 64
-        until_s = time.monotonic() + warm_s + 8.0
-        call = "bench-joins", megabytes, step_ms / 1e3, until_s
-        training = [one.train.remote(*call) for one in members]
-        time.sleep(warm_s)
+        on = moo.on(Member, num_cpus=0)
+        members = [on.spawn() for _ in range(MEMBERS)]
+        for one in members:
+            one.join.tell(name, megabytes)
+        # Both at once, as the others wait for one that is between two calls.
+        warm = [one.train.remote(step_s, 0, 5.0) for one in members]
+        training = [one.train.remote(step_s, 1, 2.0) for one in members]
+        rows = [Row(*row) for row in moo.get(warm)[0][1:]]
+        time.sleep(1.0)  # they train
         killed = time.monotonic()
         moo.kill(members[2])
-        replacement = moo.on(Member, num_cpus=0).spawn()
-        came = replacement.train.remote(*call)
-        rows = [Row(*row) for row in training[0].get()[2]][10:]
-        began, arrived, _ = came.get()
-    before = [row for row in rows if row.at < killed]
+        replacement = on.spawn()
+        began = replacement.join.remote(name, megabytes)
+        came = replacement.train.remote(step_s, 0, 1.0)
+        for one in (replacement, *members[:2]):
+            one.leave.tell()
+        began_at, arrived = began.get(), came.get()[0][0]
+        rows += [Row(*row) for row in training[0].get()[1:]]
+    before = [row for row in rows if row.at < killed and row.full and not row.fetches]
     during = [row for row in rows if row.fetches and row.at > killed]
     after = [row for row in rows if killed < row.at < arrived + 1.0]
     usual = statistics.median(row.seconds for row in before)
@@ -100,7 +123,7 @@ def main(megabytes: int = 1024, step_ms: int = 20) -> None:
     print(
         f"{megabytes} MB of state, steps of {usual * 1e3:.1f} ms ({len(before)} before)"
     )
-    print(f"first step of the replacement: {arrived - began:.2f} s after its start")
+    print(f"first step of the replacement: {arrived - began_at:.2f} s after its start")
     ratio = statistics.median(row.seconds for row in during) / usual
     print(f"steps during the fetch: {len(during)}, median {ratio:.3f} of those before")
     print(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.learner.work import TakenOut, Work
+from tests.interruptions import Point, at_some_points
 
 torch = pytest.importorskip("torch")
 accumulator = pytest.importorskip("mooactor.learner.accumulator")
@@ -62,7 +64,7 @@ class Learner:
         """
         if late:
             accumulator._Arrival.done = lambda self: False
-            accumulator._KEPT_BYTES = 700  # a gradient has 200
+            self.has_little_room()
         self.group = moo.LearnerGroup(name, min_size=least or size, on_loss=on_loss)
         seen = 0 if least else size
         while seen < size:
@@ -200,6 +202,27 @@ class Learner:
             arrival.is_lost = True
 
         accumulator._Arrival.wait = wait_once
+
+    def has_little_room(self) -> None:
+        accumulator._KEPT_BYTES = 700  # a gradient has 200
+
+    def waits_briefly(self) -> None:
+        """For a snapshot, when the others wait, too."""
+        within = accumulator._Arrival.within
+        accumulator._Arrival.within = lambda self, seconds: within(self, 0.2)
+
+    def offers_late(self, other: Any) -> None:
+        """The first snapshot takes very long on its way."""
+        put = accumulator.put
+
+        def put_once(value: Any) -> Any:
+            accumulator.put = put
+            return other.comes_late.remote()
+
+        accumulator.put = put_once
+
+    def comes_late(self) -> None:
+        time.sleep(600)  # until it is killed
 
     def diverge(self, exponent: bool) -> None:
         with torch.no_grad():
@@ -342,6 +365,44 @@ def test_a_newcomer_gets_all_state_and_a_checkpoint_that_is_newer_wins(
     assert states[0][0][0] > 10**5  # its weights were the checkpoint's
 
 
+@pytest.mark.parametrize("how", ["train_to", "train_to_asyncio", "train_to_polling"])
+def test_a_newcomer_whose_state_does_not_come_gives_up_and_the_others_go_on(
+    learners: Any, spawn: Any, how: str
+) -> None:
+    name = next(_names)
+    (one,) = learners(1, name, batch=4)
+    late, other = spawn(Learner), spawn(Learner)
+    late.has_little_room()
+    late.waits_briefly()
+    one.offers_late(other)
+    going = one.train_to.remote(20, [late.pid()])
+    late.join(name, 1, batch=4)
+    with pytest.raises(moo.CallTimeout, match="waited for it for 30.0 s"):
+        getattr(late, how).remote(20, []).get(timeout=60)
+    moo.kill(other)
+    late.join(name, 1, batch=4)
+    late.train_to(20)
+    going.get(timeout=60)
+    assert late.state()[0] == one.state()[0]
+
+
+def test_a_newcomer_looks_for_messages_to_know_whether_its_state_is_here() -> None:
+    class Unheard:  # until somebody looks
+        here = False
+
+        def want(self) -> None:
+            pass
+
+        def done(self) -> bool:
+            self.here = True
+            return True
+
+        def is_here(self) -> bool:
+            return self.here
+
+    assert accumulator._Arrival(Unheard(), version=1, room=8).is_due()
+
+
 def test_gradients_that_are_kept_for_a_newcomer_are_bounded_by_their_size() -> None:
     assert [accumulator._room(n) for n in (1, 1 << 20, 100 << 20, 1 << 30)] == [
         *(1024, 256, 2, 1)
@@ -379,7 +440,7 @@ def test_an_update_never_has_less_than_the_batch(
     learners: Any, on_loss: str, exact: bool
 ) -> None:
     both = learners(2, least=1, on_loss=on_loss, batch=8, exact=exact)
-    both[1].dies_in("_zeros")  # when it has counted, and before it adds up
+    both[1].dies_in("_keep_offer")  # when it has counted, and before it adds up
     going = [one.train.remote(2, 4) for one in both]
     assert isinstance(going[1].exception(timeout=60), moo.ActorDied)
     going[0].get(timeout=60)
@@ -427,6 +488,28 @@ def test_a_member_that_was_taken_out_comes_back_as_a_newcomer(
     assert version >= 40
     assert all(own == {"updates": version} for _, _, own in states)
     assert states[0][1]["received"] == 1  # and none when it was rank 0
+
+
+def test_a_loop_that_was_interrupted_anywhere_goes_on_in_the_next_one(
+    spawn: Any,
+) -> None:
+    name, other, here = next(_names), spawn(Learner), Learner()
+    joined = other.join.remote(name, 2, least=1, batch=8)
+    here.join(name, 2, least=1, batch=8)
+    joined.get()
+
+    def run(point: Point) -> None:
+        goal = here.accumulator.version + 9
+        going = other.train_to.remote(goal, [here.pid()])
+        point.interrupt(lambda: here.train(2, 4))
+        here.train_to(goal)
+        going.get(timeout=60)
+        assert here.state()[0] == other.state()[0], point.where
+
+    with here.group:
+        at_some_points(run)
+        stats = here.accumulator.stats()
+    assert stats["received"] > 1  # it was in the middle of an update
 
 
 def test_a_member_that_diverges_is_named_and_healed(learners: Any) -> None:

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import gc
-import random
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,8 @@ import pytest
 
 import mooactor as moo
 from mooactor.tensors.collective import SharedGroup
-from tests.interruptions import Point
+from tests.interruptions import Point, at_some_points
 from tests.learner.places import LoneAgent
-
-SIGNALS = 40  # of each operation
-_MANY = 1 << 30
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +31,6 @@ def staged(value: float) -> Any:
 def kept(group: Any) -> int:
     """The number of operations of which anything is kept."""
     return len(group._queued.member.works)
-
-
-def at_some_points(run: Callable[[Point], None]) -> None:
-    """Call `run`, which interrupts something, with some of the points that this has."""
-    run(last := Point(_MANY))
-    count = _MANY - last._left
-    assert count > 5
-    for number in sorted(random.Random(1).sample(range(count), min(SIGNALS, count))):
-        run(Point(number + 1))
 
 
 def test_an_interrupted_call_is_made_with_its_results_or_not_made(alone: Any) -> None:

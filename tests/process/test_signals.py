@@ -102,7 +102,8 @@ class Running:
         self._stdin.flush()
 
     def ask(self, pid: int, *expected: str) -> str:
-        """Send the signal until it is answered so: the last answer."""
+        """Send the signal until the answer, which comes in pieces, has all of these
+        patterns: that answer."""
         for _ in range(20):
             before = len(self.said())
             os.kill(pid, signal.SIGUSR1)
@@ -179,33 +180,42 @@ def test_every_process_of_a_session_says_what_it_does_and_goes_on_with_it(
     sync, pauses = map(int, running.line())
 
     # A driver that is blocked in a call, and the actor that it waits for.
-    said = running.ask(running.pid, "Sync:one.until", r"Async.pause \(3 times\)")
-    assert f"the driver (process {running.pid}) on SIGUSR1" in said
-    assert "waits for: " in said
-    assert "in Ref.block" in said and 'program.py", line' in said  # the main thread
-    assert "thread mooactor-housekeeper" in said
-    said = running.ask(sync, "in Sync.until", "has queued")  # the call has begun
-    who = f"(Sync:one pid={sync}) mooactor: Sync:one (process {sync})"
-    assert f"{who} on SIGUSR1" in said
-    assert re.search(r"runs: 1 call\n.*until\n", said)
+    running.ask(
+        running.pid,
+        rf"the driver \(process {running.pid}\) on SIGUSR1",
+        "waits for: ",
+        "Sync:one.until",
+        r"Async.pause \(3 times\)",
+        "in Ref.block",  # the main thread
+        'program.py", line',
+        "thread mooactor-housekeeper",
+    )
+    who = re.escape(f"(Sync:one pid={sync}) mooactor: Sync:one (process {sync})")
+    running.ask(  # the call has begun
+        sync,
+        f"{who} on SIGUSR1",
+        r"runs: 1 call\n.*until\n",
+        "in Sync.until",
+        "has queued",
+    )
 
     # An async actor names its tasks and what they await.
-    said = running.ask(pauses, r"pause \(3 times\)", "has queued")
-    assert len(re.findall("in Async.inner\n.*in Async.pause", said)) == 3
+    thrice = r"(?:(?:.*\n)*?.*in Async.inner\n.*in Async.pause\n){3}"
+    running.ask(pauses, r"pause \(3 times\)", "has queued", thrice)
 
     agent = Process.agent_of(running.pid)
-    said = running.ask(agent.pid, f"one: running, process {sync}, 0 restarts")
-    assert "in Agent.run" in said
+    row = f"one: running, process {sync}, 0 restarts"
+    running.ask(agent.pid, row, "in Agent.run")
     is_zygote = r"the zygote \(process \d+\) on SIGUSR1"
-    assert "in _serve" in running.ask(agent.zygote().pid, is_zygote, "in main\n")
+    running.ask(agent.zygote().pid, is_zygote, "in _serve", "in main\n")
 
     gate.write_text("")
     assert "".join(running.line()) == "wenton[0,0,0][None,None,None]"
 
     # A driver on an event loop.
     assert running.line() == ["waits"]
-    said = running.ask(running.pid, "waits for: 1 call\n.*Async.pause")
-    assert re.search("task the task:\n(    .*\n)*.*in ask\n", said)
+    task = "task the task:\n(    .*\n)*.*in ask\n"
+    running.ask(running.pid, "waits for: 1 call\n.*Async.pause", task)
     running.go_on()
     assert running.line() == ["went", "on", "None"]
 

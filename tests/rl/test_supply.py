@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,9 +150,9 @@ def test_a_slow_actor_delays_no_learner(start: Start, tmp_path: Any) -> None:
         pass
 
 
-def test_in_order_nothing_depends_on_time(start: Start) -> None:
+def test_in_order_nothing_depends_on_time(start: Start, tmp_path: Path) -> None:
     """An unroll is played with the version that it was asked for."""
-    supply, _ = start(3, 100, learners=2, in_order=True)
+    supply, sources = start(3, 100, learners=2, in_order=True)
     seen = {0: [take(supply, 0) for _ in range(6)], 1: [take(supply, 1) for _ in "abc"]}
     assert [unroll["actor"] for unroll in seen[0]] == [0, 2, 0, 2, 0, 2]
     assert [unroll["actor"] for unroll in seen[1]] == [1, 1, 1]
@@ -162,6 +163,11 @@ def test_in_order_nothing_depends_on_time(start: Start) -> None:
     supply.publish.tell(2, "weights 2")
     assert [take(supply, 1, 2)["version"] for _ in range(2)] == [1, 2]
     assert [take(supply, 0, 2)["version"] for _ in range(3)] == [0, 0, 2]
+    sources[1].wait_at(gate := str(tmp_path / "open"))
+    assert take(supply, 1, 2)["version"] == 2
+    moo.submit(supply.publish, 3, "weights 3").get()
+    Path(gate).touch()  # for a call that was sent before that
+    assert take(supply, 1, 3)["version"] == 2
 
 
 def test_it_goes_on_when_an_actor_is_killed(start: Start) -> None:

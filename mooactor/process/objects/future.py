@@ -95,13 +95,15 @@ class Future:
 
     def is_here(self) -> bool:
         """Whether it is done, and its data is in this process."""
-        away = self.elsewhere() if self.state else None
-        return bool(self.state) and (away is None or away.is_here())
+        if self.state != STORED:
+            return bool(self.state)
+        away = self.elsewhere()
+        return away is None or away.is_here()
 
     def pull(self) -> list[Arrival]:
         """Have its data fetched, if that is elsewhere; returns what to wait for then.
         Only once it is done."""
-        away = self.elsewhere()
+        away = self.elsewhere() if self.state == STORED else None
         return [] if away is None else away.pull()
 
     def missing(self) -> Sequence[Future]:
@@ -237,8 +239,9 @@ class Future:
         return error
 
     def _decode(self) -> None:
-        for here in self.pull():
-            here.wait()
+        if self.state == STORED:
+            for here in self.pull():
+                here.wait()
         try:
             with _decoding.setdefault(id(self), threading.RLock()):
                 if self.state <= RAW:

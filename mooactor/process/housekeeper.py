@@ -50,6 +50,7 @@ class Housekeeper:
         self.watch = self._ready.watch
         self.unwatch = self._ready.unwatch
         self._armed = False
+        self._ticks = False  # it will look by itself, within `_TICK_S`
         self._looking = False
         self._closed = False
         self._timers = clock.timers()
@@ -72,9 +73,9 @@ class Housekeeper:
 
     def arm(self) -> None:
         """Look for due events that perhaps nobody waits for. Never blocks; finalizers
-        may call it."""
-        if not self._armed:
-            self._armed = True
+        may call it. If a signal handler raises here, the next call wakes the thread."""
+        self._armed = True
+        if not self._ticks:
             self._ready.wake()
 
     def at(self, when: float, action: Callable[[], None]) -> None:
@@ -107,10 +108,11 @@ class Housekeeper:
                 traceback.print_exc()
 
     def _sleep_s(self) -> float | None:
-        # `_wakes_at` is set before the timers are looked at: later additions see it,
-        # and wake.
-        self._wakes_at = float("inf")
+        # These are set before the timers and `_armed` are looked at: later additions
+        # see them, and wake.
+        self._wakes_at, self._ticks = float("inf"), False
         if self._armed and self._looking:
+            self._ticks = True
             return _TICK_S
         due = self._timers.due()
         if due is None:

@@ -62,6 +62,25 @@ def test_what_falls_due_while_it_goes_to_sleep_is_looked_at(house: House) -> Non
     assert eventually(house.has_looked)
 
 
+def test_it_is_woken_again_when_a_signal_handler_kept_it_from_being_woken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House(0)
+    keeper, ready = house.housekeeper, house.housekeeper._ready
+    keeper.start()
+    try:
+        assert eventually(lambda: keeper._wakes_at == float("inf"))
+        house.due = True
+        with monkeypatch.context() as patch:
+            patch.setattr(ready, "wake", lambda: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                keeper.arm()
+        keeper.arm()
+        assert eventually(lambda: not house.due)
+    finally:
+        house.close()
+
+
 def test_an_action_that_is_due_sooner_than_others_wakes_it() -> None:
     house, acted = House(0), threading.Event()
     keeper = house.housekeeper

@@ -413,7 +413,8 @@ class Accumulator:
         is_apart = self.exact and not self._joins(last, count)
         if last is None or is_apart or last.version != version:
             last = _Contribution(0, version, self._zeros())
-            self._pending.append(last)
+        else:
+            self._pending.pop()  # one that is interrupted here is dropped, not torn
         for numbers, flat in zip(self._kinds.values(), last.sums, strict=True):
             pieces, uses = self._pieces(flat, numbers)
             for place, number in enumerate(numbers):
@@ -422,7 +423,7 @@ class Accumulator:
                     pieces[place].add_(gradient.to(flat.dtype), alpha=count)
                     uses[place] += 1
             flat[-1] += count
-        self._pending[-1] = last._replace(samples=last.samples + count)
+        self._pending.append(last._replace(samples=last.samples + count))
         self._counts["contributions"] += 1
         for parameter in self._trained:
             parameter.grad = None

@@ -392,10 +392,16 @@ def _within(
     return read
 
 
+def _digits(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError
+    return int(text)
+
+
 _seconds = _within(float, "number of seconds", 0.001, LONGEST_S)
 _interval = _within(float, "number of seconds", 0.1, 3600)
-_count = _within(int, "whole number", 1, MOST_THINGS)
-_whole = _within(int, "whole number", 0, MOST_THINGS)
+_count = _within(_digits, "whole number", 1, MOST_THINGS)
+_whole = _within(_digits, "whole number", 0, MOST_THINGS)
 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

@@ -33,7 +33,7 @@ def test_a_host_is_written_as_for_ssh() -> None:
 
 
 def test_what_is_no_host_is_refused() -> None:
-    for text in ("-oProxyCommand=x", "b c", "b;c", "b:65536", "@b", "a@-b", ","):
+    for text in ("-oProxyCommand=x", "b c", "b;c", "b:0", "b:65536", "@b", "a@-b", ","):
         with pytest.raises(LaunchError, match="host"):
             plan.of_list(text)
 

@@ -466,9 +466,12 @@ class Supervisor:
         self,
         until: Callable[[], object],
         patience_s: float | None = None,
+        *,
+        told: bool = False,
     ) -> bool:
-        """Serve the loop until the condition holds, which is looked at `_LOOK_S` after
-        the last time at the latest; False: that took too long.
+        """Serve the loop until the condition holds, which is looked at after each
+        event, and unless one of these tells of it, every `_LOOK_S`; False: that took
+        too long.
 
         Raises:
           Interrupted: a signal came, and no program runs yet that could act on it.
@@ -482,14 +485,14 @@ class Supervisor:
                 return True
             if latest is not None and time.monotonic() >= latest:
                 return False
-            self.loop.serve(time.monotonic() + _LOOK_S)
+            self.loop.serve(latest if told else time.monotonic() + _LOOK_S)
             self.mind()
 
     def follow(self, program: Program, *, passes_on: bool = True) -> int:
         """Wait for the end of a program that acts on signals, if `passes_on`; its exit
         code."""
         self.main, self._passes_on = program, passes_on
-        self.wait(lambda: program.code is not None)
+        self.wait(lambda: program.code is not None, told=True)
         assert program.code is not None
         return program.code
 

@@ -25,6 +25,7 @@ class LaunchError(Exception):
 # -- hosts -------------------------------------------------------------------------
 
 _HERE = ("localhost", "127.0.0.1", "::1")
+_SSHS_OWN = -1  # the port that ssh takes if none is named
 _NOBODY = "no host is named; write --hosts a,b or a line for each host"
 _NUMBERS = {"slots": "--num-cpus", "num_cpus": "--num-cpus", "num_gpus": "--num-gpus"}
 
@@ -66,6 +67,8 @@ def of_file(path: str) -> list[Target]:
     Raises:
       LaunchError: the file cannot be read, or a line is wrong.
     """
+    if not path:
+        raise LaunchError(_NOBODY)
     try:
         with open(path, encoding="utf-8-sig") as file:
             lines = [line.partition("#")[0].split() for line in file]
@@ -93,16 +96,16 @@ def _line(words: list[str], where: str) -> Target:
 def _target(word: str, where: str) -> Target:
     user, _, rest = word.rpartition("@")
     try:
-        host, port = addresses.parse(rest, default_port=0)
+        host, port = addresses.parse(rest, default_port=_SSHS_OWN)
         # ssh would take a name that starts with a dash for an option.
-        if host == "*" or word.startswith(("-", "@")) or host.startswith("-"):
+        if host == "*" or not port or word[0] in "-@" or host.startswith("-"):
             raise ValueError
     except ValueError:
         raise LaunchError(
             f"{where}: {word!r} is no host; write NAME, USER@NAME, NAME:PORT or "
             "[IPv6]:PORT"
         ) from None
-    return Target(host, host, user or None, port or None)
+    return Target(host, host, user or None, None if port == _SSHS_OWN else port)
 
 
 def _distinct(targets: list[Target]) -> list[Target]:

@@ -36,6 +36,7 @@ import hashlib
 import math
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -108,17 +109,17 @@ class _Contribution(NamedTuple):
     sums: list[Tensor]
 
 
-class _OwnWait:
+class _OwnWait(ABC):
     """Something that concerns this member alone, and is waited for as a `Work` is."""
 
     def start(self) -> _OwnWait:
         return self
 
-    def done(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def done(self) -> bool: ...
 
-    def wait(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def wait(self) -> None: ...
 
     def __await__(self) -> Generator[Any, None, None]:
         while not self.done():

@@ -103,7 +103,7 @@ class Future:
     def pull(self) -> list[Arrival]:
         """Have its data fetched, if that is elsewhere; returns what to wait for then.
         Only once it is done."""
-        away = self.elsewhere() if self.state == STORED else None
+        away = self.elsewhere()
         return [] if away is None else away.pull()
 
     def missing(self) -> Sequence[Future]:
